@@ -12,8 +12,11 @@
 ##     long          tests that take half a minute or more
 ##     mysql         tests that need a database server, on MySQL
 ##     nova          all tests of the Nova driver
-##     nova33        tests that depend on Nova 33 (2026.1); nova32: 2025.2
+##     nova33        tests that depend on Nova 33 (2026.1)
+##     nova32        tests that depend on Nova 32 (2025.2) alone; nova31: on
+##                   Nova 31 (2025.1)
 ##     cloud         a whole OpenStack, through its public interfaces
+##     cloud-2026.1  the same on 2026.1, shortened
 ##     survival      crashes and failures under load, shortened
 ##     galera        the same on a cluster; on an idle machine
 ##     hostile       malicious requests, shortened
@@ -29,10 +32,14 @@
 ## make help         show this help
 ##
 ## PORT and DIR choose where quickstart, serve and cloud run, and PORT where
-## dashboard runs. ARGS is passed to pytest together with paths of tests, and
-## to stestr as a regular expression if SUITE begins with nova:
+## dashboard runs. RELEASE is the OpenStack that cloud starts, 2026.2 (default)
+## or 2026.1, and CONCURRENCY how Nova's services run in it, eventlet or
+## threading (default: as in the release). ARGS is passed to pytest together with
+## paths of tests, and to stestr as a regular expression if SUITE begins with
+## nova:
 ##   make serve PORT=6390
 ##   make cloud ARGS="--computes 5 --nodes 100"
+##   make cloud RELEASE=2026.1 CONCURRENCY=threading
 ##   make test ARGS="tests/unit -k matching"
 ##   make test-survival ARGS="tests/survival -k quorum"
 ##   make test-nova ARGS=test_smoke
@@ -44,7 +51,9 @@ PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
 # Not run below tox, which sends several interrupts for one Ctrl-C: a program
 # that stops its servers must get the first one only.
-IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
+IN_ENV = env PATH="$(CURDIR)/.tox/$(ENV)/bin:$$PATH"
+ENV = py3
+RELEASE = 2026.2
 SUITE = $(IN_ENV) tools/suite.sh
 SUMMARY = $(PYTHON) tools/summary.py .tox/results
 
@@ -62,13 +71,18 @@ quickstart: environment
 serve: environment
 	@exec $(IN_ENV) python -m tools.quickstart --serve $(ARGS)
 
-cloud: environment
+cloud: ENV = $(if $(filter 2026.1,$(RELEASE)),cloud-2026.1,py3)
+cloud: environment-$(RELEASE)
 	@exec $(IN_ENV) python -m tools.trial_cloud up $(ARGS)
 
+# Each of the environments can stop the clouds of both.
 cloud-down:
-	@if [ -d .tox/py3 ]; \
-	then exec $(IN_ENV) python -m tools.trial_cloud down $(ARGS); \
-	else echo 'No cloud in this directory'; fi
+	@for env in py3 cloud-2026.1; do \
+	    bin="$(CURDIR)/.tox/$$env/bin"; \
+	    [ ! -d "$$bin" ] || exec env PATH="$$bin:$$PATH" \
+	        python -m tools.trial_cloud down $(ARGS); \
+	done; \
+	echo 'No cloud in this directory'
 
 dashboard: environment-dashboard
 	@exec $(IN_ENV) python -m tools.dashboard $(ARGS)
@@ -82,6 +96,9 @@ test: environment
 	exit $$status
 
 test-dashboard: environment-dashboard
+
+test-cloud-2026.1: ENV = cloud-2026.1
+test-cloud-2026.1: environment-2026.1
 
 # The summary includes all suites since "make test"; the status is that of this
 # suite alone. A regular expression is quoted, as it may contain a "|".
@@ -99,7 +116,7 @@ help:
 bench: $(TOX)
 	@$(TOX) run -q --notest -e bench
 	@exec env PATH="$(CURDIR)/.tox/bench/bin:$$PATH" \
-	    python -m tests.benchmark $(ARGS)
+	    python -m benchmark $(ARGS)
 
 lint: $(TOX)
 	@$(TOX) run -e pep8
@@ -107,10 +124,15 @@ lint: $(TOX)
 docs: $(TOX)
 	@$(TOX) run -e docs
 
-# The document contains the samples, so it comes last.
+# Responses are compared with the document that a process has loaded, and the
+# document contains the samples: the first process records new parameters and
+# keys, the second one the samples, and the third one compares.
+RECORD_DOCUMENT = tests/unit/test_openapi.py::test_document_is_current
 api-ref: environment
-	@IRONIC_RESERVATIONS_RECORD=1 $(IN_ENV) pytest -q \
-	    tests/api/test_samples.py tests/unit/test_openapi.py
+	@$(IN_ENV) IRONIC_RESERVATIONS_RECORD=1 pytest -q $(RECORD_DOCUMENT)
+	@$(IN_ENV) IRONIC_RESERVATIONS_RECORD=1 pytest -q \
+	    tests/api/test_samples.py $(RECORD_DOCUMENT)
+	@$(IN_ENV) pytest -q tests/api/test_samples.py tests/unit/test_openapi.py
 
 dist: $(TOX)
 	@$(TOX) run -e dist
@@ -120,6 +142,14 @@ environment: $(TOX)
 
 environment-dashboard: environment
 	@$(TOX) run -q --notest -e dashboard
+
+environment-2026.2: environment ;
+
+environment-2026.1: $(TOX)
+	@$(TOX) run -q --notest -e cloud-2026.1
+
+environment-%:
+	@echo 'RELEASE must be 2026.2 or 2026.1, not $*' >&2; exit 1
 
 $(TOX): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

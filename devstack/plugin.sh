@@ -17,7 +17,7 @@ function ironic_reservations_merge {
             auth_* | username* | password* | user_domain_*) ;;
             *) iniset "$2" "$section" "${line%% =*}" "${line#*= }" ;;
         esac
-    done <"$IRONIC_RESERVATIONS_DIR/doc/source/$1"
+    done <"$IRONIC_RESERVATIONS_DIR/doc/source/examples/$1"
 }
 
 function install_ironic_reservations {
@@ -45,6 +45,12 @@ function configure_ironic_reservations_driver {
         inidelete "$NOVA_CONF" ironic "$option"
     done
     iniset "$NOVA_CONF" ironic system_scope all
+    # The conductor of a cell counts the attempts, and has its own file.
+    local attempts cell
+    attempts=$(iniget "$NOVA_CONF" scheduler max_attempts)
+    for cell in $(seq "$NOVA_NUM_CELLS"); do
+        iniset "$(conductor_conf "$cell")" scheduler max_attempts "$attempts"
+    done
 }
 
 # Ironic's plugin runs first: it has created Ironic's tables and started its

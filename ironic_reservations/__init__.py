@@ -6,12 +6,11 @@ consists of a row in our table and of ``nodes.instance_uuid`` in Ironic's.
 Both are written in one transaction. A row is *stale* if its node no longer
 carries the instance.
 
-A request passes through these packages from top to bottom, and no package
-imports one above it:
+A request passes from the plugin or the standalone application through these
+packages from top to bottom, and no package imports one above it.
+``doc/source/explanation/walk.rst`` describes the path.
 
 =================  ========================================================
-``wsgi``           the application on its own, without Ironic
-``middleware``     the application as a plugin of Ironic's API
 ``api``, ``cmd``   handlers, which parse, authorize, call and present;
                    programs for operators
 ``reservations``   all writes, each in one transaction
@@ -21,16 +20,28 @@ imports one above it:
 ``matching``       whether and how well a node satisfies a request; pure
 =================  ========================================================
 
-This is how a node is held: ``api`` makes a Matcher from the body.
-``reservations.holds`` gets nodes from ``fleet.search``, and
-``reservations.obtain`` tries them in turn, starting each time with the
-guarded update. The unique keys show whether the instance has a node already.
-A request is refused for lack of a node only after the fleet was counted
-during that request.
+Values about nodes that outlast a request are hints, and every write checks
+them against the database: the count of the fleet (``fleet.counts``), and the
+nodes on shelves (``fleet.shelf``).
 
-Values that outlast a request are hints, and every write checks them against
-the database: the count of the fleet (``fleet.counts``), and the nodes on
-shelves (``fleet.shelf``). Otherwise only results of pure functions are
-cached, and the endpoint in Keystone whose limits ``reservations.quota``
-reads for each request.
+Modules of the server:
+
+* ``middleware``: the plugin, which handles ``/v1/reservations`` and passes all
+  other requests to Ironic.
+* ``wsgi``, ``health``: the standalone application, and a health check.
+* ``conf``: the options of ironic.conf.
+* ``context``, ``policy``: the caller, and what the caller may do.
+* ``exception``: the exceptions.
+* ``events``, ``notifications``: changes of reservations, for the log and for
+  the message bus.
+* ``metrics``: counters for Prometheus.
+* ``values``: a reservation, a group and a notice, as they were read.
+* ``verdicts``: whether nodes match a request, and why others do not.
+
+The clients import no part of the server. They are the packages ``osc`` (the
+commands of the openstack client) and ``horizon`` (the panels), and a module:
+
+* ``sdk``: the library, on openstacksdk.
+
+The package ``shared`` belongs to both.
 """

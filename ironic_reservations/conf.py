@@ -50,18 +50,17 @@ reservations_opts = [
     cfg.IntOpt(
         'avoid_failed', default=3600, min=0, mutable=True,
         help='Seconds for which a node with an error in its history is held '
-             'only after the other nodes that fit equally well. From Ironic '
-             '39 on, the history shows the state of the node, and only '
-             'errors of deployments count. 0: ignore the history. Requires '
-             'that Ironic keeps one ([conductor] node_history).'),
+             'only after all others that match. From Ironic 39 on, the '
+             'history shows the state of the node, and only errors of '
+             'deployments count. 0: ignore the history. Requires that Ironic '
+             'keeps one ([conductor] node_history).'),
     cfg.ListOpt(
         'refuse_health', default=['Critical'],
         item_type=types.String(choices=['Warning', 'Critical']), mutable=True,
         help='Do not hold nodes whose health is one of these: Warning, '
              'Critical. Ironic reads it from the BMC from 34.0 on. Empty: '
              'refuse no node because of its health. Nodes that are not OK, '
-             'but not refused, are held only after the other nodes that fit '
-             'equally well.'),
+             'but not refused, are held only after all others that match.'),
     cfg.ListOpt(
         'dedicated_traits', default=[],
         item_type=types.String(regex=r'^[A-Z0-9_]+\*?$'), mutable=True,
@@ -75,8 +74,8 @@ reservations_opts = [
              'group.'),
     cfg.StrOpt(
         'quota', default='none',
-        choices=[('none', 'A project may reserve all nodes that it owns or '
-                          'leases.'),
+        choices=[('none', 'A project may reserve all nodes that it owns, '
+                          'leases or has in a pool.'),
                  ('unified_limits', 'The limits baremetal_reservations and '
                                     'baremetal_reservations:<class> in '
                                     'Keystone apply, which are read with the '
@@ -85,6 +84,14 @@ reservations_opts = [
         help='How many nodes project-scoped callers may reserve. Nodes that '
              'others, such as compute services, reserve for a project count '
              'towards its limit, but are not refused.'),
+    cfg.IntOpt(
+        'notice_history', default=400, min=1, mutable=True,
+        help='Days for which closed notices are kept. The sweep deletes older '
+             'ones.'),
+    cfg.IntOpt(
+        'history', default=90, min=0, mutable=True,
+        help='Days for which reservations that have ended are kept in the '
+             'history. The sweep deletes older ones. 0: record none.'),
     cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
         help='Seconds for which a process caches the counts for GET '
@@ -151,7 +158,7 @@ def register_opts(conf: cfg.ConfigOpts = CONF) -> None:
 
 
 def load(args: Sequence[str], prog: str = 'ironic-reservations',
-         files: Sequence[str] | None = None) -> None:
+         files: list[str] | None = None) -> None:
     """Read ironic.conf and set up logging, in a process without Ironic.
 
     If it configures neither a file nor the journal, log to standard error.

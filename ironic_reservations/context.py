@@ -11,6 +11,7 @@ from oslo_log import log
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import policy
+from ironic_reservations import values
 
 LOG = log.getLogger(__name__)
 
@@ -83,22 +84,22 @@ class RequestContext(context.RequestContext):
             return True
         question = rule, *((None, None) if target is None else (
             target.project_id, target.node_owner))
-        if question not in self._answers:
-            self._answers[question] = self._ask(*question)
-        return self._answers[question]
+        if question not in self._results:
+            self._results[question] = self._evaluate(*question)
+        return self._results[question]
 
     @functools.cached_property
     def _policy_values(self) -> dict[str, Any]:
         return self.to_policy_values()
 
-    # oslo.policy takes 0.1 ms for an answer, and a hold needs some twice.
+    # oslo.policy takes 0.1 ms per check, and a hold repeats some checks.
     @functools.cached_property
-    def _answers(self) -> dict[tuple[str, str | None, str | None], bool]:
+    def _results(self) -> dict[tuple[str, str | None, str | None], bool]:
         return {}
 
-    def _ask(self, rule: str, project_id: str | None,
-             node_owner: str | None) -> bool:
-        """Return the answer of oslo.policy.
+    def _evaluate(self, rule: str, project_id: str | None,
+                  node_owner: str | None) -> bool:
+        """Return the result of oslo.policy.
 
         :param project_id: project of the reservation, if the call has one.
         :param node_owner: project that owns its node.
@@ -117,19 +118,16 @@ class RequestContext(context.RequestContext):
             # oslo.policy adds a key.
             dict(self._policy_values))
 
-    def restricted_to(self, rule: str) -> str | None:
-        """Return the project to which the caller's view is restricted.
+    def get_reach(self, rule: str) -> values.Ownership:
+        """Return whose nodes, and what belongs to whom, the caller sees.
 
-        :param rule: the policy that lifts the restriction.
-        :returns: the caller's project; ``""`` for a caller without a project,
-            who sees nothing; None for a caller without restriction.
+        :param rule: the policy that allows it to see everything.
+        :returns: for a project-scoped caller, that of its project; of the
+            project ``""`` for a caller without a project, who sees nothing.
         """
-        return None if self.may(rule) else self.project_id or ''
-
-    def may_use_unowned(self, restricted_to: str | None) -> bool:
-        """Return whether a caller may hold nodes that nobody owns or leases.
-
-        :param restricted_to: see the method ``restricted_to``. None gives
-            false, because such a caller may hold all nodes anyway.
-        """
-        return bool(restricted_to) and self.may('create_unowned')
+        if self.may(rule):
+            return values.ALL
+        project_id = self.project_id or ''
+        return values.Ownership(
+            project_id, 'project_or_none'
+            if project_id and self.may('create_unowned') else 'project')

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exceptions; ``api.errors`` gives each its HTTP status."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from ironic_reservations import text
+from ironic_reservations import verdicts
+from ironic_reservations.shared import text
 
 # The default of a parameter for which None is a value.
 _OMITTED = object()
@@ -65,48 +65,22 @@ class UnsupportedMediaType(ReservationsError):
 
 
 class NoMatchingNode(ReservationsError):
-    """No free node satisfies the request.
+    """No free node, or too few, satisfy the request."""
 
-    :param explanation: see ``matching.Matcher.explain``.
-    :param retry: whether nodes matched, but were locked or taken at that
-        moment, so that the same request may succeed a second later.
-    :param members: number of members that a group was to have (``wanted``)
-        and that it could have (``available``); None for a single node.
-    :param ignored: keys of extra specs that were not compared with nodes.
-    :param segments: like ``members``, for a group with segments.
-    :param level: key of the domains that have too little room for segments.
-    """
-
-    def __init__(self, message: str, explanation: dict[str, Any],
-                 retry: bool = False, members: dict[str, int] | None = None,
-                 ignored: Sequence[str] = (),
-                 segments: dict[str, int] | None = None,
-                 level: str | None = None) -> None:
-        super().__init__(message)
-        self.explanation = explanation
-        self.retry = retry
-        self.members = members
-        self.ignored = ignored
-        self.segments, self.level = segments, level
+    def __init__(self, verdict: verdicts.Verdict) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
 
 
 class QuotaExceeded(ReservationsError):
-    """The request exceeds the quota of the project.
+    """The request exceeds the quota of the project."""
 
-    :param resource: name of the limit in Keystone.
-    :param limit: number of nodes that the project may reserve.
-    :param used: number of nodes that it has reserved.
-    :param requested: number of nodes that the request adds.
-    """
-
-    def __init__(self, resource: str, limit: int, used: int,
-                 requested: int) -> None:
+    def __init__(self, quota: verdicts.Quota) -> None:
         super().__init__(
-            f'The quota of the project does not allow it: {resource} is '
-            f'limited to {limit}, {used} in use, {requested} requested.')
-        self.resource = resource
-        self.quota = {'resource': resource, 'limit': limit, 'used': used,
-                      'requested': requested}
+            f'The quota of the project does not allow it: {quota.resource} is '
+            f'limited to {quota.limit}, {quota.used} in use, '
+            f'{quota.requested} requested.')
+        self.quota = quota
 
 
 class LimitsNotKnown(ReservationsError):

@@ -24,6 +24,7 @@ METHODS = ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')
 #: Seconds, from the usual duration of a hold to beyond its deadline.
 BUCKETS = (.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 
+
 class _Book:
     """The counters of this process.
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from wsgiref import types
 
 from ironic_reservations import conf
-from ironic_reservations import fence
 from ironic_reservations.api import app
+from ironic_reservations.api import fence
 
 PATH = '/v1/reservations'
 
@@ -25,7 +25,7 @@ class ReservationsMiddleware:
     def __init__(self, ironic: types.WSGIApplication) -> None:
         conf.register_opts()
         self.ironic = ironic
-        self.reservations = app.make_app(ironic, fence.Gate)
+        self.reservations = app.make_app(ironic)
         self.fence = fence.Fence(ironic, self.reservations)
 
     def __call__(self, environ: types.WSGIEnvironment,

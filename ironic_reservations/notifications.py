@@ -23,11 +23,10 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from ironic_reservations import conf
+from ironic_reservations import values
 
 if typing.TYPE_CHECKING:
     import oslo_messaging
-
-    from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 
@@ -47,15 +46,60 @@ FIELDS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'project_id',
           'user_id', 'resource_class', 'provision_state', 'expires_at',
           'created_at', 'updated_at')
 
+#: Attributes of a notice in a notification, which also has the project and the
+#: instance for which the node is reserved, and whether the project sees it.
+NOTICE_FIELDS = ('uuid', 'kind', 'cordon', 'state', 'node_uuid', 'node_name',
+                 'starts_at', 'ends_at', 'category', 'description', 'ticket',
+                 'action', 'created_by', 'created_at', 'updated_at')
+
+#: Attributes of a pool in a notification, which also has the UUIDs of its
+#: nodes.
+POOL_FIELDS = ('uuid', 'project_id', 'policy', 'by', 'description',
+               'expires_at', 'created_at', 'updated_at')
 
 # Caller's context, event type and payload.
 _Notification = tuple[dict[str, Any], str, dict[str, Any]]
 
 
-def send(action: str, reservation: 'values.Reservation') -> None:
-    """Queue a notification if the configuration enables them.
+def send(action: str, reservation: values.Reservation) -> None:
+    """Queue a notification of a reservation.
 
     :param action: ``create``, ``update``, ``delete`` or ``expire``.
+    """
+    _queue(action, 'ReservationPayload', {
+        **{name: getattr(reservation, name) for name in FIELDS},
+        'expires_at': reservation.effective_expiry})
+
+
+def send_notice(action: str, notice: values.Notice,
+                project_id: str | None, instance_uuid: str | None) -> None:
+    """Queue a notification of a notice.
+
+    :param action: ``notice.create`` or ``notice.update``.
+    :param project_id: project that has reserved the node, or None.
+    :param instance_uuid: instance for which it is reserved, or None.
+    """
+    _queue(action, 'ReservationNoticePayload', {
+        **{name: getattr(notice, name) for name in NOTICE_FIELDS},
+        'project_id': project_id, 'instance_uuid': instance_uuid,
+        'is_shown_to_project': notice.is_shown_to(project_id)})
+
+
+def send_pool(action: str, pool: values.Pool, node_uuids: list[str]) -> None:
+    """Queue a notification of a pool.
+
+    :param action: ``create``, ``update`` or ``delete``.
+    :param node_uuids: of its nodes.
+    """
+    _queue(f'pool.{action}', 'ReservationPoolPayload', {
+        **{name: getattr(pool, name) for name in POOL_FIELDS},
+        'node_uuids': node_uuids})
+
+
+def _queue(action: str, name: str, values: dict[str, Any]) -> None:
+    """Queue a notification if the configuration enables them.
+
+    :param name: name of the payload.
     """
     if conf.CONF.notification_level not in LEVELS:
         return
@@ -65,11 +109,11 @@ def send(action: str, reservation: 'values.Reservation') -> None:
             # A reader of the bus must not be able to act as the caller.
             {**caller.to_dict(), 'auth_token': None}  # nosec B105
             if caller else {},
-            f'baremetal.reservation.{action}.end', _make_payload(reservation))
+            f'baremetal.reservation.{action}.end', _make_payload(name, values))
     except Exception:
         # The operation has succeeded even if the notification fails.
-        LOG.exception('Cannot create the notification of %s for instance %s',
-                      action, reservation.instance_uuid)
+        LOG.exception('Cannot create the notification of %s for %s', action,
+                      values.get('instance_uuid') or values['uuid'])
 
 
 @contextlib.contextmanager
@@ -83,26 +127,23 @@ def send_all() -> Iterator[None]:
     OUTBOX.wait(COMMAND_WAIT)
 
 
-def _make_payload(reservation: 'values.Reservation') -> dict[str, Any]:
-    """Return a reservation in the format of Ironic's versioned objects."""
-    data: dict[str, Any] = {
-        name: getattr(reservation, name) for name in FIELDS}
-    data['expires_at'] = reservation.effective_expiry
-    data['occurred_at'] = timeutils.utcnow()
-    return {'ironic_object.name': 'ReservationPayload',
+def _make_payload(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return values in the format of Ironic's versioned objects."""
+    return {'ironic_object.name': name,
             'ironic_object.namespace': 'ironic_reservations',
             'ironic_object.version': '1.0',
             'ironic_object.data': {
                 name: value.replace(tzinfo=datetime.UTC).isoformat()
                 if isinstance(value, datetime.datetime) else value
-                for name, value in data.items()}}
+                for name, value in {
+                    **values, 'occurred_at': timeutils.utcnow()}.items()}}
 
 
 def _make_notifier() -> 'oslo_messaging.Notifier':
     # Imported here because it takes long, and notifications are optional.
     import oslo_messaging
 
-    # In a process without Ironic, too, use Ironic's exchange.
+    # Use Ironic's exchange even in a process without Ironic.
     oslo_messaging.set_transport_defaults('ironic')
     return oslo_messaging.Notifier(
         oslo_messaging.get_notification_transport(conf.CONF),

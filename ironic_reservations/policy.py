@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policy rules of the API and their defaults.
 
-The defaults are Ironic's for allocations, and allow compute services what the
+The defaults are Ironic's for allocations, and grant compute services what the
 Nova driver needs. Operators override them in the policy file of Ironic.
 """
 
-from collections.abc import Callable
 import functools
-import inspect
-import types
-from typing import Any
 
 from oslo_policy import policy
-from oslo_utils import importutils
 
 from ironic_reservations import conf
 
@@ -30,13 +25,18 @@ ANY_READER = 'role:reader or role:service'
 
 _COLLECTION = '/v1/reservations'
 _ONE = '/v1/reservations/{instance_uuid}'
+_HISTORY = '/v1/reservations/history'
 _HOSTS = '/v1/reservations/hosts'
+_HOST = '/v1/reservations/hosts/{host}'
 _GROUPS = '/v1/reservations/groups'
+_NOTICES = '/v1/reservations/notices'
+_POOLS = '/v1/reservations/pools'
+_POOL = '/v1/reservations/pools/{uuid}'
 _GROUP = '/v1/reservations/groups/{uuid}'
 
 
 def _rule(name: str, check: str, description: str, method: str, path: str,
-          *operations: dict[str, str]) -> policy.DocumentedRuleDefault:
+          *operations: 'policy.Operation') -> policy.DocumentedRuleDefault:
     return policy.DocumentedRuleDefault(
         name=f'baremetal:reservation:{name}', check_str=check,
         scope_types=['system', 'project'], description=description,
@@ -52,7 +52,7 @@ rules = [
         description='Rule to match service role usage with a service '
                     'project.'),
     _rule('create', f'{SYSTEM_MEMBER} or role:member',
-          'Reserve a node that the project owns or leases.',
+          'Reserve a node that the project owns, leases or has in a pool.',
           'POST', _COLLECTION, {'method': 'POST', 'path': _GROUPS}),
     _rule('create_restricted', SYSTEM_MEMBER,
           'Reserve any node, for any host, project and user; release a node '
@@ -60,9 +60,9 @@ rules = [
           'starting.',
           'POST', _COLLECTION),
     _rule('create_unowned', '!',
-          'Reserve a node that nobody owns or leases, with the ownership '
-          'project_or_none, and count such nodes; applies to project-scoped '
-          'callers. Set a quota before you allow it.',
+          'Reserve a node that nobody owns, leases or has in a pool, with the '
+          'ownership project_or_none, and count such nodes; applies to '
+          'project-scoped callers. Set a quota before you allow it.',
           'POST', _COLLECTION, {'method': 'POST', 'path': _GROUPS},
           {'method': 'GET', 'path': f'{_COLLECTION}/capacity'}),
     _rule('adopt', SYSTEM_MEMBER,
@@ -74,15 +74,22 @@ rules = [
           'PATCH', _ONE, {'method': 'PATCH', 'path': _GROUP}),
     _rule('get', f'{SYSTEM_READER} or ({OWNER_READER}) or '
                  f'({NODE_OWNER_READER})',
-          'Show a reservation or a group.',
-          'GET', _ONE, {'method': 'GET', 'path': _GROUP}),
+          'Show a reservation, a group or a pool.',
+          'GET', _ONE, {'method': 'GET', 'path': _GROUP},
+          {'method': 'GET', 'path': _POOL}),
     _rule('list', ANY_READER,
-          "List the reservations and groups of the caller's project, and the "
-          'reservations on nodes that it owns.',
-          'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS}),
+          "List the reservations, groups and pools of the caller's project, "
+          'the reservations on nodes that it owns, and what ended on a node '
+          'while it owned it.',
+          'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS},
+          {'method': 'GET', 'path': _POOLS},
+          {'method': 'GET', 'path': _HISTORY}),
     _rule('list_all', SYSTEM_READER,
-          'List the reservations and groups of all projects.',
-          'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS}),
+          'List the reservations, groups and pools of all projects, and the '
+          'history.',
+          'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS},
+          {'method': 'GET', 'path': _POOLS},
+          {'method': 'GET', 'path': _HISTORY}),
     _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER}) or '
                     f'({NODE_OWNER_MEMBER})',
           'Release a reservation or a group; claim a reservation.',
@@ -92,42 +99,33 @@ rules = [
           'GET', f'{_COLLECTION}/capacity'),
     _rule('hosts', SYSTEM_MEMBER,
           'Acquire, give up and list host leases.',
-          'GET', _HOSTS,
-          *({'method': method, 'path': f'{_HOSTS}/{{host}}'}
-            for method in ('PUT', 'DELETE'))),
+          'GET', _HOSTS, {'method': 'PUT', 'path': _HOST},
+          {'method': 'DELETE', 'path': _HOST}),
+    _rule('pools', 'rule:baremetal:reservation:create_restricted',
+          'Create, change and delete pools, and add and remove nodes.',
+          'POST', _POOLS, {'method': 'PATCH', 'path': _POOL},
+          {'method': 'DELETE', 'path': _POOL},
+          {'method': 'POST', 'path': f'{_POOL}/nodes'},
+          {'method': 'DELETE', 'path': f'{_POOL}/nodes/{{node}}'}),
+    _rule('pools_replace', 'rule:baremetal:reservation:create_restricted',
+          'Replace a node of a pool by another one.',
+          'POST', f'{_POOL}/nodes'),
+    _rule('notices', 'rule:baremetal:reservation:create_restricted or '
+                     f'({NODE_OWNER_MEMBER})',
+          'Create and change any notice of a node, and see all. Without it, a '
+          'project may report faults of nodes that it has reserved or has in '
+          'a pool.',
+          'POST', _NOTICES, {'method': 'GET', 'path': _NOTICES},
+          {'method': 'PATCH', 'path': f'{_NOTICES}/{{uuid}}'}),
 ]
 
 
 @functools.cache
 def get_enforcer() -> policy.Enforcer:
     """Return the enforcer, which reads the policy file on first use."""
-    cache_signatures(importutils.try_import('oslo_policy._checks'))
     enforcer = policy.Enforcer(conf.CONF)
     enforcer.register_defaults(rules)
     return enforcer
-
-
-def cache_signatures(checks: Any) -> None:
-    """Let oslo.policy inspect the method of each kind of check only once.
-
-    oslo.policy inspects it for each check that it evaluates, which takes more
-    than half of the time of an answer. "A change of oslo.policy" in
-    contributor.rst describes a change that makes this unnecessary.
-
-    :param checks: oslo.policy's module of checks. If it does not use the
-        module ``inspect``, it is not changed.
-    """
-    if getattr(checks, 'inspect', None) is inspect:
-        checks.inspect = types.SimpleNamespace(**{
-            **vars(inspect), 'getfullargspec': lambda method: _inspect(
-                getattr(method, '__func__', method))})
-
-
-@functools.cache
-def _inspect(function: Callable[..., Any]) -> inspect.FullArgSpec:
-    # The function, because a method refers to a check of rules that may have
-    # been replaced, and the cache would keep it.
-    return inspect.getfullargspec(function)
 
 
 def list_rules() -> list[policy.RuleDefault]:

@@ -14,8 +14,13 @@ Errors are those of openstacksdk. If no node matches a request, it is an
 """
 
 import builtins
+from collections.abc import Generator
 from collections.abc import Iterator
 from typing import Any
+from typing import Self
+from typing import TypeVar
+from typing import cast
+from urllib import parse
 import uuid
 
 from openstack import exceptions
@@ -24,19 +29,23 @@ from openstack import resource
 from openstack import service_description
 from openstack.baremetal import baremetal_service
 
-from ironic_reservations import text
+from ironic_reservations.shared import text
+
+_R = TypeVar('_R', bound=resource.Resource)
 
 
-class _Resource(resource.Resource):
-    """A resource that can be created, shown, listed and deleted."""
+class _Listed(resource.Resource):
+    """A resource that can be listed."""
 
-    allow_create = True
-    allow_fetch = True
-    allow_delete = True
     allow_list = True
     # The server refuses unknown keys. Otherwise, a misspelt constraint would
     # be dropped, and any node held.
     _allow_unknown_attrs_in_body = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # openstacksdk shares one dictionary among all objects.
+        self._unknown_attrs_in_body: dict[str, Any] = {}
+        super().__init__(*args, **kwargs)
 
     @classmethod
     def _get_next_link(cls, uri: str, response: Any, data: Any, marker: Any,
@@ -46,8 +55,18 @@ class _Resource(resource.Resource):
         # then.
         return super()._get_next_link(uri, response, data, marker, None, *args)
 
-    def update(self, session: Any, operations: list[dict[str, Any]],
-               **params: str) -> '_Resource':
+
+class _Resource(_Listed):
+    """A resource that can also be created, shown and deleted."""
+
+    allow_create = True
+    allow_fetch = True
+    allow_delete = True
+
+    # Resources are mappings, whose method of this name is not used.
+    def update(  # type: ignore[override]
+            self, session: Any, operations: list[dict[str, Any]],
+            **params: str) -> Self:
         """Send a JSON Patch, and update this object from the response.
 
         :param params: parameters of the query, such as ``host``.
@@ -57,6 +76,72 @@ class _Resource(resource.Resource):
         exceptions.raise_from_response(response)
         self._translate_response(response)
         return self
+
+
+class Notice(_Listed):
+    """What is wrong with a node, or will be done to it.
+
+    All notices of a request have one ``uuid``, and each its node.
+    """
+
+    resources_key = 'notices'
+    base_path = '/reservations/notices'
+    _query_mapping = resource.QueryParameters(
+        'uuid', 'node', 'kind', 'state', 'ticket')
+
+    #: ``id`` is the same.
+    uuid = resource.Body('uuid', alternate_id=True)
+    #: ``maintenance``, ``retirement`` or ``fault``.
+    kind = resource.Body('kind')
+    #: Whether it keeps new reservations off the node while it is open.
+    cordon = resource.Body('cordon', type=bool)
+    #: ``planned``, ``open`` or ``closed``.
+    state = resource.Body('state')
+    node_uuid = resource.Body('node_uuid')
+    node_name = resource.Body('node_name')
+    #: ISO 8601 with a time zone; also ``ends_at``, which may be None.
+    starts_at = resource.Body('starts_at')
+    ends_at = resource.Body('ends_at')
+    category = resource.Body('category')
+    description = resource.Body('description')
+    ticket = resource.Body('ticket')
+    #: What was done.
+    action = resource.Body('action')
+    #: ID of the user, if the caller may see it.
+    created_by = resource.Body('created_by')
+    created_at = resource.Body('created_at')
+    updated_at = resource.Body('updated_at')
+
+
+class EndedReservation(_Listed):
+    """A reservation that has ended; see the API reference for its fields."""
+
+    resources_key = 'history'
+    base_path = '/reservations/history'
+    _query_mapping = resource.QueryParameters(
+        'node', 'instance_uuid', 'project_id', 'ended_after')
+
+    instance_uuid = resource.Body('instance_uuid')
+    node_uuid = resource.Body('node_uuid')
+    #: Name and owner of the node when the reservation ended, or None.
+    node_name = resource.Body('node_name')
+    node_owner = resource.Body('node_owner')
+    host = resource.Body('host')
+    #: Present values of the node; None if the caller does not see it any more.
+    resource_class = resource.Body('resource_class')
+    health = resource.Body('health')
+    maintenance = resource.Body('maintenance', type=bool)
+    project_id = resource.Body('project_id')
+    user_id = resource.Body('user_id')
+    group = resource.Body('group', type=dict)
+    #: ISO 8601, in UTC; also the other times.
+    expires_at = resource.Body('expires_at')
+    description = resource.Body('description')
+    created_at = resource.Body('created_at')
+    updated_at = resource.Body('updated_at')
+    ended_at = resource.Body('ended_at')
+    #: ``release``, ``expire``, ``purge`` or ``claim``.
+    ended_by = resource.Body('ended_by')
 
 
 class Reservation(_Resource):
@@ -79,6 +164,11 @@ class Reservation(_Resource):
     #: The node's provision state in Ironic.
     provision_state = resource.Body('provision_state')
     resource_class = resource.Body('resource_class')
+    #: Health of the node's hardware, such as ``OK``; None if Ironic does not
+    #: know it.
+    health = resource.Body('health')
+    #: Whether the node is in maintenance.
+    maintenance = resource.Body('maintenance', type=bool)
     project_id = resource.Body('project_id')
     user_id = resource.Body('user_id')
     #: The request spec; None in a list or a group, unless the ``fields`` of a
@@ -94,6 +184,9 @@ class Reservation(_Resource):
     description = resource.Body('description')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')
+    #: The planned and the open notices of its node; None in a list or a group,
+    #: unless the ``fields`` of a list include them.
+    notices = resource.Body('notices', type=list, list_type=Notice)
     links = resource.Body('links', type=list)
 
     # Keys of requests only.
@@ -139,6 +232,8 @@ class Group(_Resource):
     #: What it is for: a text of at most 255 characters, or None.
     description = resource.Body('description')
     created_at = resource.Body('created_at')
+    #: Number of members by the health of their nodes, if it is known.
+    health = resource.Body('health', type=dict)
     #: The members; None in a list.
     reservations = resource.Body('reservations', type=list,
                                  list_type=Reservation)
@@ -161,12 +256,45 @@ class Group(_Resource):
     ignored = resource.Body('ignored', type=list)
 
 
-class Host(resource.Resource):
+class Pool(_Resource):
+    """Nodes that only one project may reserve, until a date."""
+
+    resources_key = 'pools'
+    base_path = '/reservations/pools'
+    _query_mapping = resource.QueryParameters('project_id', 'node')
+
+    #: ``id`` is the same.
+    uuid = resource.Body('uuid', alternate_id=True)
+    project_id = resource.Body('project_id')
+    #: As of a group, as are ``by`` and ``levels``.
+    policy = resource.Body('policy')
+    by = resource.Body('by')
+    levels = resource.Body('levels', type=list)
+    description = resource.Body('description')
+    #: ISO 8601 with a time zone; None for no expiry.
+    expires_at = resource.Body('expires_at')
+    created_at = resource.Body('created_at')
+    updated_at = resource.Body('updated_at')
+    #: Request spec of each node; None in a list.
+    request = resource.Body('request', type=dict)
+    #: Numbers of nodes: ``total``, ``free``, ``reserved``, ``taken``,
+    #: ``out_of_service`` and ``healthy``.
+    summary = resource.Body('summary', type=dict)
+    #: A dict for each node, see the API reference; None in a list.
+    nodes = resource.Body('nodes', type=list)
+    next = resource.Body('next')
+
+    #: In a request, the number of nodes.
+    members = resource.Body('members', type=int)
+    #: After ``create_pool``: extra specs that are not compared with nodes.
+    ignored = resource.Body('ignored', type=list)
+
+
+class Host(_Listed):
     """The lease of a compute host, which a process holds."""
 
     resources_key = 'hosts'
     base_path = '/reservations/hosts'
-    allow_list = True
     allow_delete = True
     _query_mapping = resource.QueryParameters('host')
 
@@ -188,15 +316,17 @@ class Host(resource.Resource):
     updated_at = resource.Body('updated_at')
 
 
-class Profile(resource.Resource):
-    """The counts of a hardware profile."""
+class Profile(_Listed):
+    """The counts of a hardware profile.
+
+    With ``by``, only the counts and the keys in it have values; that of a
+    capability is ``profile['capability:rack']``.
+    """
 
     resources_key = 'capacity'
     base_path = '/reservations/capacity'
-    allow_list = True
     _query_mapping = resource.QueryParameters(
-        'host', 'resource_class', 'trait', 'conductor_group', 'shard',
-        include_pagination_defaults=False)
+        'host', 'resource_class', 'trait', 'conductor_group', 'shard', 'by')
 
     resource_class = resource.Body('resource_class')
     memory_mb = resource.Body('memory_mb')
@@ -209,27 +339,59 @@ class Profile(resource.Resource):
     shard = resource.Body('shard')
     owner = resource.Body('owner')
     lessee = resource.Body('lessee')
+    pool_project_id = resource.Body('pool_project_id')
     total = resource.Body('total', type=int)
     free = resource.Body('free', type=int)
     #: Number of nodes that the requested host holds; None without one.
     held = resource.Body('held', type=int)
     claimable = resource.Body('claimable', type=int)
+    #: With ``by='project_id'``: the project that has the nodes, or None.
+    project_id = resource.Body('project_id')
+    #: With ``by='project_id'``: number of nodes that are not in maintenance
+    #: and have no refused health and no open notice.
+    healthy = resource.Body('healthy', type=int)
     reserved = resource.Body('reserved', type=int)
     taken = resource.Body('taken', type=int)
     out_of_service = resource.Body('out_of_service', type=int)
 
 
-def _make_patch(name: str, value: Any) -> list[dict[str, Any]]:
-    """Return the JSON Patch that changes a key, or removes it for None."""
-    if value is None:
-        return [{'op': 'remove', 'path': f'/{name}'}]
-    return [{'op': 'add', 'path': f'/{name}', 'value': value}]
+def _make_patch(**changes: Any) -> list[dict[str, Any]]:
+    """Return the JSON Patch that changes keys, or removes those with None."""
+    return [{'op': 'remove', 'path': f'/{name}'} if value is None else
+            {'op': 'add', 'path': f'/{name}', 'value': value}
+            for name, value in changes.items()]
+
+
+def _get_id(value: Any) -> str:
+    """Return the ID of a resource, which may be the value itself.
+
+    :raises: InvalidRequest without one, which would be a request for the
+        whole collection.
+    """
+    ident: str | None = getattr(value, 'id', value)
+    if not ident:
+        raise exceptions.InvalidRequest(f'An ID is required, not {ident!r}')
+    return ident
 
 
 class Proxy(proxy.Proxy):
-    """The calls, which take reservations and groups as objects or UUIDs."""
+    """The calls, which take objects or their UUIDs."""
 
     api_version = '1'
+
+    def _get_resource(self, resource_type: type[_R], value: Any,
+                      **attrs: Any) -> _R:
+        _get_id(value)
+        row: _R = super()._get_resource(resource_type, value, **attrs)
+        return row
+
+    def _list(self, resource_type: type[_R], *args: Any, **query: Any
+              ) -> Generator[_R, None, None]:
+        # openstacksdk leaves out unknown names, and returns everything.
+        resource_type._query_mapping._validate({
+            name: value for name, value in query.items()
+            if name != 'max_items'})
+        return super()._list(resource_type, *args, **query)
 
     def endpoint_version(self) -> str | None:
         """Return the version of the API; see the API reference.
@@ -262,7 +424,8 @@ class Proxy(proxy.Proxy):
         response = self.post('/reservations', params={'dry_run': 'true'},
                              json=attrs)
         exceptions.raise_from_response(response)
-        return response.json()
+        data: dict[str, Any] = response.json()
+        return data
 
     def claim(self, reservation: Reservation | Group | str,
               segment: int | None = None, **attrs: Any) -> Reservation:
@@ -272,16 +435,21 @@ class Proxy(proxy.Proxy):
         :param segment: number of the group's segment; None for any member.
         :param attrs: as in ``create``.
         """
-        claim = getattr(reservation, 'id', reservation)
+        claim = _get_id(reservation)
         return self.create(claim=claim if segment is None
                            else f'{claim}:{segment}', **attrs)
 
     def list(self, **query: Any) -> Iterator[Reservation]:
         """Yield reservations of all pages.
 
-        :param query: ``host``, ``node``, ``state`` and the other filters, and
-            ``limit``, the length of a page.
+        :param query: ``host``, ``node``, ``state`` and the other filters;
+            ``limit``, the length of a page; and ``fields``, a list of names,
+            or a text with commas between them.
+        :raises: InvalidResourceQuery for an unknown name, as in all lists.
         """
+        fields = query.get('fields')
+        if isinstance(fields, (builtins.list, tuple)):
+            query['fields'] = ','.join(fields)
         return self._list(Reservation, **query)
 
     def show(self, reservation: Reservation | str) -> Reservation:
@@ -299,14 +467,14 @@ class Proxy(proxy.Proxy):
         :param host: only if this host holds it.
         """
         return self._get_resource(Reservation, reservation).update(
-            self, _make_patch('expires_in', expires_in),
-            **({'host': host} if host else {}))
+            self, _make_patch(expires_in=expires_in),
+            **({} if host is None else {'host': host}))
 
     def describe(self, reservation: Reservation | str,
                  description: str | None) -> Reservation:
         """Change or remove a description."""
         return self._get_resource(Reservation, reservation).update(
-            self, _make_patch('description', description))
+            self, _make_patch(description=description))
 
     def release(self, reservation: Reservation | str,
                 ignore_missing: bool = True) -> None:
@@ -319,9 +487,10 @@ class Proxy(proxy.Proxy):
     def capacity(self, **query: Any) -> Iterator[Profile]:
         """Yield the hardware profiles with the counts of their nodes.
 
-        :param query: ``resource_class``, ``trait`` and the other filters.
+        :param query: ``resource_class``, ``trait`` and the other filters, and
+            ``by``, a key or a list of keys by which the counts are summed.
         """
-        return self._list(Profile, paginated=False, **query)
+        return self._list(Profile, **query)
 
     def hosts(self, **query: Any) -> Iterator[Host]:
         """Yield the leases of compute hosts.
@@ -330,7 +499,7 @@ class Proxy(proxy.Proxy):
         """
         return self._list(Host, **query)
 
-    def forget_host(self, host: Host | str,
+    def delete_host(self, host: Host | str,
                     ignore_missing: bool = True) -> None:
         """Delete the expired lease of a host.
 
@@ -338,6 +507,70 @@ class Proxy(proxy.Proxy):
         :raises: ConflictException if it has not expired.
         """
         self._delete(Host, host, ignore_missing=ignore_missing)
+
+    def create_notices(self, kind: str,
+                       **attrs: Any) -> builtins.list[Notice]:
+        """Create a notice for each of some nodes, or none.
+
+        Repeating a call with the same ``uuid`` returns the same notices.
+
+        :param kind: ``maintenance``, ``retirement`` or ``fault``.
+        :param attrs: ``nodes``, a list of UUIDs and names, or ``by``, such as
+            ``{'capability:rack': 'r7'}``; and the other keys of the request.
+            The ``uuid`` is generated if it is absent.
+        """
+        attrs.setdefault('uuid', str(uuid.uuid4()))
+        return self._read_notices(self.post(
+            Notice.base_path, json={'kind': kind, **attrs}))
+
+    def notices(self, **query: Any) -> Iterator[Notice]:
+        """Yield notices, including closed ones.
+
+        :param query: ``uuid``, ``node``, ``kind``, ``state`` and ``ticket``.
+        """
+        return self._list(Notice, **query)
+
+    def update_notices(self, notice: Notice | str, node: str | None = None,
+                       **changes: Any) -> builtins.list[Notice]:
+        """Change notices, all or none.
+
+        :param notice: a notice, or the UUID of all notices of a request.
+        :param node: only the notice of this node. A notice has its own.
+        :param changes: values by key; None removes a value.
+        :raises: InvalidRequest if a notice is of another node.
+        :raises: ConflictException if one is closed, and not only texts change.
+        """
+        if isinstance(notice, Notice):
+            if node not in (None, notice.node_uuid, notice.node_name):
+                raise exceptions.InvalidRequest(
+                    f'The notice is of node {notice.node_uuid}, not {node}; '
+                    f'pass its UUID for that of another node')
+            node = notice.node_uuid
+        return self._read_notices(self.patch(
+            f'{Notice.base_path}/{_get_id(notice)}',
+            json=_make_patch(**changes),
+            params={} if node is None else {'node': node}))
+
+    def close_notices(self, notice: Notice | str, node: str | None = None,
+                      **changes: Any) -> builtins.list[Notice]:
+        """Close notices, which ends their cordons.
+
+        :param changes: see ``update_notices``, such as ``action``.
+        """
+        return self.update_notices(notice, node, ends_at='now', **changes)
+
+    def _read_notices(self, response: Any) -> builtins.list[Notice]:
+        exceptions.raise_from_response(response)
+        return [Notice.existing(connection=self._get_connection(), **row)
+                for row in response.json()['notices']]
+
+    def history(self, **query: Any) -> Iterator[EndedReservation]:
+        """Yield reservations that have ended, the last one first.
+
+        :param query: ``node``, ``instance_uuid``, ``project_id`` and
+            ``ended_after``.
+        """
+        return self._list(EndedReservation, **query)
 
     def create_group(self, members: int | builtins.list[str],
                      request: dict[str, Any], **attrs: Any) -> Group:
@@ -368,10 +601,20 @@ class Proxy(proxy.Proxy):
     def _complete_group(self, group: Group) -> Group:
         """Add the members for which the response had no room."""
         while query := text.parse_next_link(group.next):
-            page = self._get_resource(Group, group.id).fetch(self, **query)
+            page = self._get_resource(Group, group.id).fetch(
+                self, **cast(dict[str, Any], query))
             group.reservations = [*group.reservations, *page.reservations]
             group.next = page.next
         return group
+
+    def _complete_pool(self, pool: Pool) -> Pool:
+        """Add the nodes for which the response had no room."""
+        while query := text.parse_next_link(pool.next):
+            page = self._get_resource(Pool, pool.id).fetch(
+                self, **cast(dict[str, Any], query))
+            pool.nodes = [*pool.nodes, *page.nodes]
+            pool.next = page.next
+        return pool
 
     def renew_group(self, group: Group | str,
                     expires_in: int | None) -> Group:
@@ -381,25 +624,101 @@ class Proxy(proxy.Proxy):
         :raises: ConflictException if no reserved member is without a host.
         """
         return self._complete_group(self._get_resource(Group, group).update(
-            self, _make_patch('expires_in', expires_in)))
+            self, _make_patch(expires_in=expires_in)))
 
     def describe_group(self, group: Group | str,
                        description: str | None) -> Group:
         """Change or remove the description of a group."""
         return self._complete_group(self._get_resource(Group, group).update(
-            self, _make_patch('description', description)))
+            self, _make_patch(description=description)))
 
     def release_group(self, group: Group | str,
                       ignore_missing: bool = True) -> None:
         """Release all nodes of a group.
 
-        :raises: ConflictException if some are deployed; the others are
-            released.
+        :raises: ConflictException if some are deployed; the rest is released.
         """
         self._delete(Group, group, ignore_missing=ignore_missing)
 
+    def create_pool(self, project_id: str, members: int,
+                    request: dict[str, Any], **attrs: Any) -> Pool:
+        """Keep nodes for a project, or none.
 
-class _Service(service_description.ServiceDescription):
+        :param members: number of nodes.
+        :param request: request spec of each node.
+        :param attrs: ``policy`` and ``by``, or ``levels``; ``expires_at`` and
+            ``description``. The ``uuid`` is generated if it is absent.
+        :raises: HttpException, 422, as of ``create_group``.
+        """
+        attrs.setdefault('uuid', str(uuid.uuid4()))
+        return self._complete_pool(self._create(
+            Pool, project_id=project_id, members=members, request=request,
+            **attrs))
+
+    def pools(self, **query: Any) -> Iterator[Pool]:
+        """Yield pools with the numbers of their nodes.
+
+        :param query: ``project_id`` and ``node``.
+        """
+        return self._list(Pool, **query)
+
+    def show_pool(self, pool: Pool | str) -> Pool:
+        """Return the current state of a pool.
+
+        :raises: NotFoundException.
+        """
+        return self._complete_pool(self._get(Pool, pool))
+
+    def update_pool(self, pool: Pool | str, **changes: Any) -> Pool:
+        """Change the expiry or the description of a pool.
+
+        :param changes: ``expires_at`` and ``description``; None removes one.
+        """
+        return self._complete_pool(self._get_resource(Pool, pool).update(
+            self, _make_patch(**changes)))
+
+    def delete_pool(self, pool: Pool | str,
+                    ignore_missing: bool = True) -> None:
+        """Delete a pool. Reservations of its nodes stay."""
+        self._delete(Pool, pool, ignore_missing=ignore_missing)
+
+    def add_pool_node(self, pool: Pool | str, node: str) -> Pool:
+        """Add a node to a pool.
+
+        :param node: its UUID or name.
+        :raises: ConflictException if it does not qualify.
+        """
+        return self._change_nodes(pool, node=_get_id(node))
+
+    def replace_pool_node(self, pool: Pool | str, node: str) -> Pool:
+        """Replace a node of a pool by another one in the same domain.
+
+        :param node: UUID or name of the node to remove.
+        :raises: HttpException, 422, if no node matches.
+        """
+        return self._change_nodes(pool, replaces=_get_id(node))
+
+    def remove_pool_node(self, pool: Pool | str, node: str) -> None:
+        """Remove a node from a pool, which is deleted with its last node.
+
+        :param node: its UUID or name.
+        :raises: NotFoundException if it is not in the pool.
+        """
+        exceptions.raise_from_response(self.delete(
+            f'{Pool.base_path}/{_get_id(pool)}/nodes/'
+            + parse.quote(_get_id(node), safe='')))
+
+    def _change_nodes(self, pool: Pool | str, **body: str) -> Pool:
+        response = self.post(f'{Pool.base_path}/{_get_id(pool)}/nodes',
+                             json=body)
+        exceptions.raise_from_response(response)
+        return self._complete_pool(Pool.existing(
+            connection=self._get_connection(), **response.json()))
+
+
+# The class is not generic in all supported versions.
+class _Service(
+        service_description.ServiceDescription):  # type: ignore[type-arg]
     """A service with the endpoint of Ironic, whose API it extends."""
 
     def _make_proxy(self, instance: Any) -> Any:

@@ -9,11 +9,10 @@ It opens no connection before the first request, so that a server may load it
 before it forks its workers.
 """
 
+from collections.abc import Iterable
 from wsgiref import types
 
 from oslo_middleware import healthcheck
-import webob
-import webob.dec
 
 from ironic_reservations import conf
 from ironic_reservations import middleware
@@ -24,16 +23,17 @@ _HEALTH = '/healthcheck'
 
 def _make_fallback() -> types.WSGIApplication:
     """Return the application that serves the paths of Ironic."""
-    not_found = errors.make_envelope(404, 'Not Found')
+    not_found: types.WSGIApplication = errors.make_envelope(404, 'Not Found')
     if not conf.CONF.healthcheck.enabled:
         return not_found
-    check = healthcheck.Healthcheck(not_found, conf.CONF)
+    check: types.WSGIApplication = healthcheck.Healthcheck(
+        not_found, conf.CONF)
 
-    @webob.dec.wsgify
-    def app(request: webob.Request) -> types.WSGIApplication:
-        # webob's path_info would decode the path, which may not be UTF-8.
-        path = request.environ.get('PATH_INFO', '').rstrip('/')
-        return check if path == _HEALTH else not_found
+    def app(environ: types.WSGIEnvironment,
+            start_response: types.StartResponse) -> Iterable[bytes]:
+        path = environ.get('PATH_INFO', '').rstrip('/')
+        return (check if path == _HEALTH else not_found)(
+            environ, start_response)
 
     return app
 

@@ -35,6 +35,6 @@ if connection is not None:
     run(connection)
 else:
     with sa.create_engine(
-            context.config.get_main_option('sqlalchemy.url')
+            context.config.get_main_option('sqlalchemy.url', '')
     ).connect() as connection:
         run(connection)

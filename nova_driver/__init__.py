@@ -8,15 +8,18 @@ only from below ``nova.virt``.
 The methods that Nova calls:
 
 * ``driver``: overrides methods of Nova's own Ironic driver.
+* ``reserved``: implements these methods for instances on reserved nodes.
 * ``filters``: scheduler filters that leave server groups to Ironic.
+* ``named_node``: filter of Nova's API for requests that name a node of Ironic.
 * ``conf``: the options of ``[reservations]`` in nova.conf.
 
 Requests to Ironic:
 
 * ``client``: the client of ``/v1/reservations``.
 * ``wanted``: builds the body of a reservation request from an instance.
-* ``builds``: holds nodes for instances that are being built, and renews the
-  leases.
+* ``builds``: holds nodes for instances that are being built, renews the
+  leases, and cleans nodes.
+* ``node_faults``: finds out whether a build has failed because of its node.
 * ``ownership``: finds the host and the node of an instance, for Nova's Ironic
   driver.
 * ``fence``: adds the fence header to requests, and handles refusals.
@@ -24,8 +27,8 @@ Requests to Ironic:
 
 What the host reports to Nova and Placement:
 
-* ``mode``: decides whether the host has one row or a row per node, and
-  implements the driver's methods for one row.
+* ``mode``: decides whether the host has one compute node or one per node, and
+  implements the driver's methods for one compute node.
 * ``report``: caches the capacity of the fleet between two periodic tasks.
 * ``fleet``: computes inventories and traits from the capacity.
 * ``placement``: reads and writes the allocations and the inventory of the
@@ -36,17 +39,20 @@ Processes of a host, and moves between hosts:
 * ``host_lease``: acquires and renews the host lease of a process with a
   standby.
 * ``deadline``: makes the kernel kill a stopped process whose lease expires.
-* ``stopping``: ends a stopping process as soon as another one can continue.
+* ``stopping``: ends a stopping process as soon as another process can
+  continue.
 * ``restart``: completes operations that were in progress when the previous
   process ended.
-* ``endings``: does what Nova does at the end of a build, rebuild or deletion.
+* ``endings``: repeats the last steps of Nova's builds, rebuilds and deletions.
+* ``timing``: decides how long the driver waits between attempts.
 * ``reconciler``: the driver's thread, and rounds of moving instances to a
   compute node.
-* ``migration``: migrates the servers of a host from a row per node to one row,
-  and back.
+* ``migration``: migrates the servers of a host to its one compute node, and
+  back.
 * ``takeover``: takes over servers that were moved from a host that is down.
 """
 
 from .driver import ReservationsDriver
+from .driver import ReservationsMixin
 
-__all__ = ['ReservationsDriver']
+__all__ = ['ReservationsDriver', 'ReservationsMixin']

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds nodes for instances that are being built, and renews the leases."""
+"""Holds nodes for builds, renews the leases, and cleans nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
 import threading
+from typing import Any
 
 from nova import exception
 from nova import objects
+from nova.virt.ironic import ironic_states
 from oslo_log import log as logging
 
 from . import client
+from . import conf
 from . import wanted
 
+CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: The keys of a request that restrict it to the host's part of the fleet.
@@ -57,10 +61,14 @@ class Builds:
         return instance_uuid in self._builds
 
     def begin(self, instance: objects.Instance,
-              partition: dict[str, str | None]) -> None:
+              partition: dict[str, str | None],
+              release: Callable[[], None]) -> None:
         """Hold a node for an instance.
 
-        :raises: ComputeResourcesUnavailable, InstanceUnacceptable.
+        :param release: releases the node that an earlier build of the
+            instance has left.
+        :raises: ComputeResourcesUnavailable, InstanceUnacceptable; the errors
+            of ``release``.
         """
         request = wanted.make_build_request(instance, self._host, partition)
         unknown = wanted.find_unknown_metadata(instance)
@@ -73,7 +81,7 @@ class Builds:
             except client.Conflict as e:
                 LOG.info('Releasing the node of an earlier build: %s', e,
                          instance=instance)
-                self._client.release(instance.uuid, self._host)
+                release()
                 reservation = self._hold(request)
         except client.Failure as e:
             raise self._convert_failure(e, instance, request)
@@ -228,3 +236,55 @@ def make_lost_node_error(
     instance.refresh()
     return exception.InstanceDeployFailure(
         f'The node of instance {instance.uuid} was taken away.')
+
+
+def clean_node(ironic: Any, instance: objects.Instance) -> None:
+    """Clean up a node as the parent does, but keep its instance_uuid.
+
+    The parent clears that too, which would free the node without its
+    reservation. Here the DELETE of the reservation does both. The parent also
+    ignores errors, which would leave something on a free node.
+
+    If nothing of the instance is on the node, no conductor is needed.
+
+    :param ironic: the connection of the SDK.
+    :param instance: an ownership.OnNode.
+    :raises: client.Conflict when the node is locked; errors of the SDK.
+    """
+    node = ironic.get_node(instance.node, fields=(
+        'uuid', 'instance_uuid', 'instance_info', 'power_state',
+        'reservation'))
+    if node.reservation:
+        # A request of this build that timed out may still be in progress.
+        raise client.Conflict('its node is locked')
+    targets = list(ironic.volume_targets(node=node.id))
+    if targets and node.power_state == ironic_states.POWER_ON:
+        # Ironic deletes them only while the machine is off.
+        ironic.set_node_power_state(
+            node.id, ironic_states.POWER_OFF, wait=True,
+            timeout=CONF.ironic.api_max_retries
+            * CONF.ironic.api_retry_interval)
+    for target in targets:
+        ironic.delete_volume_target(target)
+    # Detach all VIFs of the node, not only those in Nova's database, because
+    # nova-compute may have been killed between attaching a VIF and storing it.
+    for vif in _list_vifs(ironic, node.id):
+        ironic.detach_vif_from_node(node.id, vif)
+    # A node with instance_info keeps its reservation even after the lease has
+    # expired, so until this call no other instance can get it.
+    if (node.instance_info
+            and (node.instance_id or '').lower() == instance.uuid):
+        ironic.update_node(node, instance_info={})
+
+
+def _list_vifs(ironic: Any, node_uuid: str) -> list[str]:
+    """Return the VIFs on the ports and port groups of a node.
+
+    Ironic would ask the node's conductor for a list of VIFs. It reads these
+    from its database, even if no conductor serves the node.
+    """
+    query = {'node': node_uuid, 'fields': ['internal_info', 'extra']}
+    vifs = [port.internal_info.get('tenant_vif_port_id')
+            or port.extra.get('vif_port_id')
+            for port in (*ironic.ports(**query), *ironic.port_groups(**query))]
+    return list(filter(None, vifs))

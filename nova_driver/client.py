@@ -7,10 +7,11 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import datetime
-import itertools
 import json
-import time
 from typing import Any
+from typing import ParamSpec
+from typing import TypedDict
+from typing import TypeVar
 import urllib.parse
 
 from keystoneauth1 import exceptions as ksa_exc
@@ -19,11 +20,13 @@ from openstack import exceptions as sdk_exc
 import requests
 import tenacity
 
-from ironic_reservations import text
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import text
 
-#: For PATIENCE seconds a call is retried that may succeed a little later.
-#: PAUSE seconds are between two attempts, as in "Retry-After: 1".
-PATIENCE, PAUSE = 10, 1
+from . import timing
+
+#: For this many seconds a call is retried that may succeed a little later.
+PATIENCE = 10
 
 #: How many times Ironic must deny the endpoint before the driver believes it,
 #: because during an upgrade only some API processes behind a proxy have the
@@ -33,16 +36,39 @@ DENIALS = 3
 #: Prefixes of the constraints that the host has added to the user's.
 _PARTITION = ('conductor_group=', 'shard=')
 
-#: The path of reservations, and below it that of host leases.
-RESERVATIONS, HOSTS = '/reservations', '/hosts'
+#: The path of reservations, and below it those of host leases and notices.
+RESERVATIONS, HOSTS, NOTICES = '/reservations', '/hosts', '/notices'
+
+#: Maximum length of a text of a notice.
+_LONGEST_TEXT = 255
 
 #: A header of all responses of Ironic's API, except of its 404 to an unknown
 #: path.
 _VERSION = 'X-OpenStack-Ironic-API-Version'
 
-#: The body of a request for a node, and a reservation: see the API reference.
+_P = ParamSpec('_P')
+_R = TypeVar('_R')
+
+#: The body of a request for a node: see the API reference.
 Request = dict[str, Any]
-Reservation = dict[str, Any]
+
+
+class Reservation(TypedDict, total=False):
+    """A reservation: see the API reference.
+
+    A list has only the fields that it was requested with.
+    """
+
+    instance_uuid: str
+    node_uuid: str
+    host: str | None
+    state: str
+    provision_state: str
+    resource_class: str | None
+    request_spec: dict[str, Any]
+    expires_at: str | None
+    updated_at: str | None
+    ignored: list[str]
 
 
 class Failure(Exception):
@@ -71,7 +97,7 @@ class NotFound(Failure):
 class NoNode(Failure):
     """No free node matches.
 
-    :ivar busy: whether any matching nodes are locked at the moment.
+    :ivar busy: whether matching nodes are locked, or were taken concurrently.
     :ivar explanation: why no node matches; see the API reference.
     :ivar ignored: the extra specs that are not compared with nodes.
     """
@@ -110,19 +136,12 @@ class Refused(Failure):
     """The request is malformed; no other host could serve it either."""
 
 
-def _patient(*errors: type[Failure], seconds: float = PATIENCE) -> Any:
-    """Return a decorator that retries a call while it may succeed.
-
-    :param errors: classes of exceptions after which to retry, in addition to
-        those that are ``busy``.
-    :param seconds: time limit, after which the last error is raised.
-    """
-    return tenacity.retry(
-        retry=tenacity.retry_if_exception(
-            lambda error: getattr(error, 'busy', False)
-            or isinstance(error, errors)),
-        wait=tenacity.wait_fixed(PAUSE),
-        stop=tenacity.stop_after_delay(seconds), reraise=True)
+#: Retries a call while it is ``busy``.
+_patient = tenacity.retry(
+    retry=tenacity.retry_if_exception(
+        lambda error: getattr(error, 'busy', False)),
+    wait=lambda _: timing.TIMING.pause,
+    stop=tenacity.stop_after_delay(PATIENCE), reraise=True)
 
 
 class Client:
@@ -135,14 +154,28 @@ class Client:
     def __init__(self, connect: Callable[[], Any]):
         self._connect = connect
 
-    @_patient()
+    @staticmethod
+    def retry_conflicts(seconds: float = PATIENCE
+                        ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+        """Return a decorator that retries a function while it has a Conflict.
+
+        :param seconds: how long to wait for a node that is locked or is being
+            torn down.
+        """
+        return tenacity.retry(
+            retry=tenacity.retry_if_exception_type(Conflict),
+            wait=lambda _: timing.TIMING.pause,
+            stop=tenacity.stop_after_delay(seconds), reraise=True)
+
+    @_patient
     def hold(self, request: Request) -> Reservation:
         """Hold a node, or return the one that the instance holds already.
 
         :raises: NoNode; NotFound when the project has no such reservation to
             claim; Conflict, Refused, Unavailable.
         """
-        return self._call('POST', json=request)
+        reservation: Reservation = self._call('POST', json=request)
+        return reservation
 
     def adopt(self, request: Request) -> Reservation:
         """Reserve the node that already carries an instance, without retry.
@@ -150,7 +183,9 @@ class Client:
         :raises: NotFound when no node carries it; Conflict when the node is
             busy, or reserved by another host; Refused, Unavailable.
         """
-        return self._call('POST', params={'adopt': 'true'}, json=request)
+        reservation: Reservation = self._call(
+            'POST', params={'adopt': 'true'}, json=request)
+        return reservation
 
     def refusal(self, request: Request) -> NoNode | None:
         """Return why a request would get no node, without holding one.
@@ -158,9 +193,9 @@ class Client:
         :returns: None if a node matches, including nodes that are locked.
         :raises: Refused, Unavailable.
         """
-        answer = self._call('POST', params={'dry_run': 'true'}, json=request)
-        explanation = answer['explanation']
-        if answer['matching_nodes'] or any(
+        result = self._call('POST', params={'dry_run': 'true'}, json=request)
+        explanation = result['explanation']
+        if result['matching_nodes'] or any(
                 cause['by'] == 'locked'
                 for cause in explanation['eliminated']):
             return None
@@ -174,38 +209,47 @@ class Client:
         :raises: NotFound when this host no longer holds a node for it;
             Conflict when deployment has started; Unavailable.
         """
-        return self._call('PATCH', f'/{instance_uuid}', params={'host': host},
-                          json=[{'op': 'replace', 'path': '/expires_in',
-                                 'value': seconds}])
+        reservation: Reservation = self._call(
+            'PATCH', f'/{instance_uuid}', params={'host': host},
+            json=[{'op': 'replace', 'path': '/expires_in',
+                   'value': seconds}])
+        return reservation
 
     #: The same call, retried while the failure is ``busy``.
-    renew = _patient()(renew_now)
+    renew = _patient(renew_now)
 
-    def release(self, instance_uuid: str, host: str,
-                patience: float = PATIENCE) -> None:
+    def record_failed_build(self, node_uuid: str, reason: str) -> None:
+        """Record that a build has failed because of its node, without retry.
+
+        For some time, other nodes that match are held first.
+
+        :raises: Failure.
+        """
+        self._call('POST', NOTICES, json={
+            'kind': 'fault', 'nodes': [node_uuid],
+            'category': constants.BUILD,
+            'description': text.escape_controls(reason)[:_LONGEST_TEXT]})
+
+    @_patient
+    def release(self, instance_uuid: str, host: str) -> None:
         """Release the node of an instance if this host holds it.
 
-        :param patience: seconds to wait for a node that is locked or is
-            being torn down.
-        :raises: Conflict, Refused, Unavailable.
+        :raises: Conflict when the node is locked, or its state forbids it;
+            Refused, Unavailable.
         """
-        @_patient(Conflict, seconds=patience)
-        def attempt() -> None:
-            with contextlib.suppress(NotFound):
-                self._call('DELETE', f'/{instance_uuid}',
-                           params={'host': host})
-
-        attempt()
+        with contextlib.suppress(NotFound):
+            self._call('DELETE', f'/{instance_uuid}', params={'host': host})
 
     def get_now(self, instance_uuid: str) -> Reservation | None:
         """Return the reservation of an instance, without retry."""
         try:
-            return self._call('GET', f'/{instance_uuid}')
+            reservation: Reservation = self._call('GET', f'/{instance_uuid}')
         except NotFound:
             return None
+        return reservation
 
     #: The same call, retried while the failure is ``busy``.
-    get = _patient()(get_now)
+    get = _patient(get_now)
 
     def list_by_host(self, host: str, fields: list[str],
                      **filters: str) -> list[Reservation]:
@@ -227,26 +271,31 @@ class Client:
         :returns: UUID of the instance and time of the last change, newest
             first.
         """
-        newest_first = self._iterate({
-            'host': host, 'limit': 50, 'sort_key': 'updated_at',
-            'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'})
-        # Reservations that have never changed have no time and come last.
-        # That part of the list is as long as the host has servers, so it is
-        # not read.
-        changes = ((reservation['instance_uuid'],
-                    datetime.datetime.fromisoformat(
-                        reservation['updated_at']))
-                   for reservation in itertools.takewhile(
-                       lambda reservation: reservation['updated_at'],
-                       newest_first))
-        return list(itertools.takewhile(
-            lambda change: since is None or change[1] >= since, changes))
+        changes = []
+        for reservation in self._iterate({
+                'host': host, 'limit': 50, 'sort_key': 'updated_at',
+                'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'}):
+            if reservation['updated_at'] is None:
+                # Reservations that have never changed come last. That part of
+                # the list is as long as the host has servers.
+                break
+            when = datetime.datetime.fromisoformat(reservation['updated_at'])
+            if since is not None and when < since:
+                break
+            changes.append((reservation['instance_uuid'], when))
+        return changes
 
     def _iterate(self, query: dict[str, Any]) -> Iterator[Reservation]:
-        """Yield the reservations of a list, page after page."""
+        """Yield the reservations of a list, page after page.
+
+        UUIDs of instances are in lower case, as Nova has them. Ironic stores
+        them as its clients sent them.
+        """
         while query:
             page = self._call('GET', params=query)
-            yield from page['reservations']
+            for reservation in page['reservations']:
+                yield {**reservation, 'instance_uuid':
+                       reservation['instance_uuid'].lower()}
             query = text.parse_next_link(page.get('next'))
 
     def capacity(self, host: str, fresh: bool = False,
@@ -305,7 +354,7 @@ class Client:
         """
         for denials in range(DENIALS):
             if denials:
-                time.sleep(PAUSE)
+                timing.TIMING.sleep(timing.TIMING.pause)
             with contextlib.suppress(NoEndpoint, NotFound):
                 self._call('GET', params={'limit': 1})
                 return True
@@ -330,12 +379,13 @@ class Client:
         try:
             # By default the SDK repeats requests for about 15 seconds after
             # 409 or 503; here _patient decides that.
-            return self._connect().request(
+            response: requests.Response = self._connect().request(
                 path, method, raise_exc=False, connect_retries=0,
                 status_code_retries=0, **kwargs)
         except (exception.ServiceUnavailable, ksa_exc.ClientException,
                 sdk_exc.SDKException) as e:
             raise Unavailable(f'Ironic cannot be reached: {e}', busy=True)
+        return response
 
     @staticmethod
     def _parse(response: requests.Response) -> dict[str, Any]:

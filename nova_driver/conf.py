@@ -12,20 +12,22 @@ RESERVATIONS = cfg.OptGroup(
 reservations_opts = [
     cfg.StrOpt(
         'mode', default='auto',
-        choices=[('auto', 'Keep the rows that the host has in Nova\'s table '
-                          'of compute nodes, or where its instances are. A '
-                          'host without any asks Ironic when it starts.'),
-                 ('reservations', 'One row per host.'),
-                 ('per_node', 'A row per node and a hash ring, as with '
-                              'Nova\'s own Ironic driver. Deprecated.')],
-        help='Whether this compute host has one row, and reserves a node in '
-             'Ironic when it builds an instance.'),
+        choices=[('auto', 'Keep the compute nodes that the host has, or where '
+                          'its instances are. A host without any asks Ironic '
+                          'when it starts.'),
+                 ('reservations', 'One compute node per host.'),
+                 ('per_node', 'A compute node per Ironic node and a hash '
+                              'ring, as with Nova\'s own Ironic driver. '
+                              'Deprecated.')],
+        help='Whether this compute host has one compute node, and reserves a '
+             'node in Ironic when it builds an instance.'),
     cfg.BoolOpt(
         'adopt', default=False,
-        help='Migrate instances of this host that are on other rows to the '
-             'rows that it has now, while they run. With mode = '
-             'reservations: from a row per node to the host\'s one row; '
-             'with mode = per_node: back. Ironic\'s nodes are not changed. '
+        help='Migrate instances of this host that are on other compute nodes '
+             'to those that it has now, while they run. With mode = '
+             'reservations: from a compute node per Ironic node to the '
+             'host\'s one compute node; with mode = per_node: back. '
+             'Ironic\'s nodes are not changed. '
              'Migrate all hosts that share a conductor group and a shard, '
              'one after the other.'),
     cfg.IntOpt(
@@ -52,10 +54,12 @@ reservations_opts = [
     cfg.StrOpt(
         'ownership', default='any',
         choices=[('any', 'Any node.'),
-                 ('project', 'Nodes whose owner or lessee is the instance\'s '
-                             'project.'),
-                 ('project_or_none', 'Those, and nodes that have neither.')],
-        help='Who must own or lease the nodes that instances are built on.'),
+                 ('project', 'Nodes that the instance\'s project owns, leases '
+                             'or has in a pool.'),
+                 ('project_or_none', 'Those, and nodes that nobody owns, '
+                                     'leases or has in a pool.')],
+        help='Whose nodes instances are built on. A node in a pool is used '
+             'only for the project of the pool.'),
 
     cfg.StrOpt(
         'server_group_by',

@@ -38,7 +38,8 @@ class _Spec(ctypes.Structure):
 class Deadline:
     """A deadline of this process; none before the first ``postpone``.
 
-    Where the kernel cannot do this, a warning is logged, and there is none.
+    If the kernel does not support it, a warning is logged and no deadline is
+    set.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does what Nova does at the end of a build, rebuild or deletion.
+"""Repeats the last steps of Nova's builds, rebuilds and deletions.
 
 It does this for operations that another process began. Each method repeats
 the steps of Nova's compute manager after a method of the driver has returned
@@ -75,7 +75,8 @@ class Endings:
     """Ends the operations of a host's instances.
 
     The caller has Nova's lock of the instance, and has read the instance
-    under it, with LOADED. Each docstring names the method of Nova's.
+    under it, with LOADED. Each docstring names the method of Nova's
+    ComputeManager that it mirrors.
 
     :param host: the name of the compute host.
     """
@@ -186,8 +187,8 @@ class Endings:
     def continue_deletion(self, instance: objects.Instance) -> None:
         """Continue a deletion: _init_instance.
 
-        :raises: any error, after which the instance is in ERROR, and still to
-            be deleted.
+        :raises: any error. The instance is then in ERROR, and remains to be
+            deleted.
         """
         request = _Request(instance, _DELETION)
         try:

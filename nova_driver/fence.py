@@ -12,6 +12,7 @@ of the parent, and the threads that they start, write through that copy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import copy
 import dataclasses
 import functools
@@ -22,11 +23,13 @@ import urllib.parse
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from openstack.baremetal.v1 import node as sdk_node
 from oslo_log import log as logging
 import requests
 
 from . import client
 from . import host_lease
+from . import timing
 
 LOG = logging.getLogger(__name__)
 
@@ -36,6 +39,10 @@ FENCE = 'X-OpenStack-Ironic-Reservations-Fence'
 
 #: The path of these requests does not name a node, so the header does.
 _VOLUME_TARGETS = '/volume/targets'
+
+#: Paths of requests that are not for an instance.
+_HOSTS = client.RESERVATIONS + client.HOSTS
+_NOTICES = client.RESERVATIONS + client.NOTICES
 
 #: The only reading by node that must be fenced: it would show the console of
 #: another instance if the node had changed hands.
@@ -49,6 +56,10 @@ class Refused(exception.InstanceNotFound):
 class Binding:
     """The instance for which a copy of the driver writes to Ironic."""
 
+    def take_node(self) -> sdk_node.Node | None:
+        """Return the node of the instance, once, if it is known."""
+        return None
+
 
 #: The binding of an instance without a reservation.
 NO_RESERVATION = Binding()
@@ -61,6 +72,8 @@ class Held(Binding):
     :ivar building: whether Nova would free the instance's ports, and set it to
         ERROR, after any return or exception, even if another host has the
         instance.
+    :ivar node: the node of the instance, as far as the parent needs it. The
+        first lookup returns it instead of a request's response.
     :ivar refusal: the Refused that was raised, also when Nova's driver has
         converted it to another error.
     """
@@ -68,7 +81,12 @@ class Held(Binding):
     instance: objects.Instance
     node_uuid: str | None
     building: bool = False
+    node: sdk_node.Node | None = None
     refusal: Refused | None = None
+
+    def take_node(self) -> sdk_node.Node | None:
+        node, self.node = self.node, None
+        return node
 
 
 class Fence:
@@ -92,7 +110,7 @@ class Fence:
         """Return a connection that sends the fence header.
 
         :param connection: the SDK's proxy for Ironic.
-        :param binding: None permits to write reservations only.
+        :param binding: None allows writes to reservations only.
         """
         wrapper = copy.copy(connection)
         wrapper.request = functools.partial(
@@ -101,14 +119,17 @@ class Fence:
 
     def _request(self, connection: Any, binding: Binding | None, url: str,
                  method: str, *args: Any, **kwargs: Any) -> requests.Response:
-        send = functools.partial(connection.request, url, method, *args)
+        send: Callable[..., requests.Response] = functools.partial(
+            connection.request, url, method, *args)
         path = '/' + url.lstrip('/')
         reads = method in ('GET', 'HEAD')
-        if (reads and not path.endswith(_CONSOLE)
-                or path.startswith(client.RESERVATIONS + client.HOSTS)):
+        if reads and not path.endswith(_CONSOLE) or path.startswith(_HOSTS):
             return send(**kwargs)
         is_reservation = path.startswith(client.RESERVATIONS)
-        if is_reservation:
+        if path.startswith(_NOTICES):
+            # A notice has no holder; only the host lease is checked.
+            pass
+        elif is_reservation:
             self._add_holder(method, kwargs)
         elif isinstance(binding, Held):
             kwargs['headers'] = {**(kwargs.get('headers') or {}),
@@ -146,11 +167,15 @@ class Fence:
         return '; '.join(f'{name}={urllib.parse.quote(value)}'
                          for name, value in parts)
 
+    def wait(self) -> None:
+        """Wait until this process certainly serves the host."""
+        if self.host_lease is not None:
+            self.host_lease.wait()
+
     def _wait_for_lease(
             self, request: requests.PreparedRequest,
             ) -> requests.PreparedRequest:
-        if self.host_lease is not None:
-            self.host_lease.wait()
+        self.wait()
         return request
 
     def _check_response(self, response: requests.Response,
@@ -190,8 +215,7 @@ class Fence:
         :returns: the reservation of this host, if there is one.
         :raises: client.Failure when Ironic does not respond.
         """
-        if self.host_lease is not None:
-            self.host_lease.wait()
+        self.wait()
         while True:
             try:
                 reservation = self._client.get(instance.uuid)
@@ -199,7 +223,7 @@ class Fence:
             except client.Failure as e:
                 if not (certain and e.busy):
                     raise
-                if self.cleanup.wait(client.PAUSE):
+                if self.cleanup.wait(timing.TIMING.pause):
                     host_lease.end_process()
         if not reservation or reservation['host'] == self.host:
             return reservation

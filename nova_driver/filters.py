@@ -34,7 +34,7 @@ class ServerGroupAntiAffinityFilter(
 
 
 def all_filters() -> list[type]:
-    """Return Nova's filters; these two override those with their names.
+    """Return Nova's filters; these two replace the filters of the same names.
 
     For ``[filter_scheduler] available_filters``.
     """

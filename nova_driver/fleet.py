@@ -14,7 +14,7 @@ from nova.objects import fields
 import os_resource_classes as orc
 import os_traits
 
-from ironic_reservations import resources
+from ironic_reservations.shared import resources
 
 #: The largest number in Nova's compute_nodes and in Placement's inventories.
 MAX_INT = 2 ** 31 - 1
@@ -34,7 +34,7 @@ def normalize(resource_class: str | None) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """The nodes that a host may use and those that it holds.
+    """The nodes that a host may use and the nodes that it holds.
 
     :param rows: capacity rows by hardware profile, from
         ``client.Client.capacity``.
@@ -90,11 +90,10 @@ class Fleet:
                   ) -> dict[str, dict[str, int | float]]:
         """Return the inventory of the host's provider in Placement.
 
-        ``total`` counts every node. ``reserved`` counts those that are not
-        free, not held by this host and not to be claimed, so that each host
-        offers at most the nodes that an instance can get. A node that the
-        host has held since the count was free then, which makes no
-        difference here.
+        ``total`` counts every node. ``reserved`` counts the nodes that are
+        neither free nor held by this host nor claimable, so that each host
+        offers at most the nodes that an instance can get. A node that the host
+        has held since the count was free then, which makes no difference here.
 
         :param releases: amounts by resource class of the nodes that this
             host has released since the count, and that are being cleaned.
@@ -132,7 +131,8 @@ class Fleet:
 def _count_available(row: dict[str, Any]) -> int:
     """Return how many nodes of a row an instance may hold or claim."""
     # An Ironic that is not upgraded yet does not have "claimable".
-    return row['free'] + row.get('claimable', 0)
+    count: int = row['free'] + row.get('claimable', 0)
+    return count
 
 
 def _clamp(amount: int) -> int:

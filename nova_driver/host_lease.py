@@ -33,8 +33,9 @@ PAUSE = 2
 #: After how many failed attempts to log again that a process waits.
 REMINDER = 300
 
-#: The part of the lease in which this process no longer writes, because its
-#: clock may be slower than the database's, which truncates to seconds.
+#: The last part of the lease, during which this process no longer writes,
+#: because its clock may be slower than the database's, which truncates to
+#: seconds.
 _MARGIN = 1 / 5
 
 #: Seconds between two checks whether this process was stopped.
@@ -64,7 +65,7 @@ class HostLease:
         self._renewal = threading.Condition()
         # Prevents a renewal after the lease was given up.
         self._request_lock = threading.Lock()
-        # Set when the lease is given up, or no longer to be renewed.
+        # Set when the lease is given up, or must no longer be renewed.
         self._stop = threading.Event()
 
     def acquire(self) -> None:
@@ -159,10 +160,10 @@ class HostLease:
 
         While it was stopped, or its machine was asleep, another process may
         have acquired the lease. Until the first response of Ironic, the
-        threads of this one would continue, and save in Nova's database. An
-        unreachable Ironic is no reason to end, so only the pause of the
-        thread that calls this counts. It matters where the kernel does not
-        kill the process earlier.
+        threads of this process would continue and save in Nova's database. An
+        unreachable Ironic is no reason to end, so only the pause of the thread
+        that calls this counts. It matters where the kernel does not kill the
+        process earlier.
         """
         last_check, self._last_check = self._last_check, now()
         pause = self._last_check - last_check
@@ -224,7 +225,7 @@ class HostLease:
     def renew_or_wait(self) -> None:
         """Renew the lease after Ironic has refused a request.
 
-        The process ends if another one holds the lease.
+        The process ends if another process holds the lease.
         """
         if not self.renew():
             with self._renewal:
@@ -235,7 +236,7 @@ class HostLease:
         """Wait until this process certainly holds the lease.
 
         If the lease was given up, this ends the process after Nova's cleanup:
-        Nova does not track all threads, and one would wait forever.
+        Nova does not track all threads, and some would wait forever.
         """
         with self._renewal:
             if self.is_live():
@@ -253,7 +254,7 @@ class HostLease:
         return now() < self._until
 
     def end(self, reason: object) -> None:
-        """End this process at once, because another one serves the host.
+        """End this process at once, because another process serves the host.
 
         None of its operations may continue, so do not wait for any thread.
         """

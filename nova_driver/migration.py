@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Migrates the servers of a host from a row per node to one row, and back.
+"""Migrates the servers of a host to its one compute node, and back.
 
 The servers keep running, and Ironic's nodes are not changed. Three records
 determine where an instance is. They change in this order, because each
-requires the one before:
+requires the previous one:
 
 1. The reservation. With it the host's inventory has room for the instance.
 2. The allocation in Placement. Until it is moved, the instance must stay on
-   the earlier row: Nova deletes a row without instances together with their
-   allocations.
+   the earlier compute node: Nova deletes one without instances together with
+   their allocations.
 3. The instance's ``node`` and ``compute_id``.
 
 Each step can be repeated, so a host that was killed between two of them
@@ -36,17 +36,17 @@ from . import wanted
 LOG = logging.getLogger(__name__)
 
 #: Seconds between two checks of all instances, when the host has only its one
-#: row.
+#: compute node.
 ALL_AGAIN = 600
 
 
 class Migration(reconciler.Reconciler):
-    """Migrates the instances of a host to the rows that it has now.
+    """Migrates the instances of a host to the compute nodes that it has now.
 
-    :param get_mode: returns whether the host has one row; None while that is
-        undecided.
-    :param find_carriers: returns, for a host with a row per node, the UUIDs
-        of nodes by the UUID of the instance that they carry.
+    :param get_mode: returns whether the host is in one-row mode; None while
+        that is undecided.
+    :param find_carriers: returns, in per-node mode, the UUIDs of nodes by the
+        UUID of the instance that they carry.
     """
 
     def __init__(self, host: str, get_mode: Callable[[], bool | None],
@@ -60,28 +60,28 @@ class Migration(reconciler.Reconciler):
         self._next_check: float = 0
 
     def run_round(self) -> tuple[int, int]:
-        """Migrate instances at rest, and leave the others to the next round.
+        """Migrate instances at rest, and leave the rest to the next round.
 
         :returns: how many instances were migrated, and how many are left.
         """
         ctxt, one_row = nova_context.get_admin_context(), self._get_mode()
-        own_row = one_row is not None and mode.find_compute_node(
+        target = one_row is not None and mode.find_compute_node(
             self._host, self._host)
-        if not own_row:
+        if not target:
             return 0, 0
         consumers: dict[str, Any] = {}
         if one_row:
-            # After a database was restored, an instance may be on a row that
-            # does not exist, so check all of them from time to time.
+            # After a database was restored, an instance may be on a compute
+            # node that does not exist, so check all of them from time to time.
             if (len(mode.find_compute_nodes(self._host)) == 1
                     and time.monotonic() < self._next_check):
                 return 0, 0
         else:
-            # An instance whose migration to the one row was interrupted may
-            # have its allocation there. In the other direction the driver
-            # restores it.
+            # An instance whose migration to the one compute node was
+            # interrupted may have its allocation there. In the other
+            # direction the driver restores it.
             consumers = placement.read_allocations(
-                self._reportclient, own_row.uuid) or {}
+                self._reportclient, target.uuid) or {}
         instances = [instance for instance in objects.InstanceList.get_by_host(
                          ctxt, self._host, expected_attrs=[])
                      if instance.node
@@ -98,26 +98,27 @@ class Migration(reconciler.Reconciler):
                     instance.uuid, f'Nova is working on it '
                     f'({instance.task_state or instance.vm_state})')
         if one_row:
-            moves = self._migrate_to_one_row(ctxt, ready, own_row)
+            moves = self._migrate_to_host(ctxt, ready, target)
         else:
             moves = self._migrate_to_nodes(ctxt, ready)
         if moves:
             LOG.info('Host %s has migrated %d instances to %s; %d are left',
-                     self._host, moves, 'its one row' if one_row
-                     else 'the rows of their nodes', len(instances) - moves)
+                     self._host, moves, 'its one compute node' if one_row
+                     else 'the compute nodes of their nodes',
+                     len(instances) - moves)
         return moves, len(instances) - moves
 
-    def _migrate_to_one_row(
+    def _migrate_to_host(
             self, ctxt: nova_context.RequestContext, uuids: list[str],
-            row: objects.ComputeNode) -> int:
+            compute_node: objects.ComputeNode) -> int:
         if self._report.partition is None:
             self._report.refresh(None)
         reserved = [uuid for uuid in uuids
                     if self.call_with_lock(ctxt, uuid, self._adopt)]
         if not reserved:
             return 0
-        self.report_capacity(row)
-        return sum(self.call_with_lock(ctxt, uuid, self._move, row)
+        self.report_capacity(compute_node)
+        return sum(self.call_with_lock(ctxt, uuid, self._move, compute_node)
                    for uuid in reserved)
 
     def _adopt(self, ctxt: nova_context.RequestContext,
@@ -143,43 +144,44 @@ class Migration(reconciler.Reconciler):
                           uuids: list[str]) -> int:
         carriers, moves = self._find_carriers(), 0
         for uuid in uuids:
-            row = uuid in carriers and mode.find_compute_node(
+            compute_node = uuid in carriers and mode.find_compute_node(
                 self._host, carriers[uuid])
-            if row:
+            if compute_node:
                 moves += self.call_with_lock(ctxt, uuid, self._move_to_node,
-                                             row)
+                                             compute_node)
             else:
                 self.log_reason(
-                    uuid, 'this host has no row of its node: has the node '
-                          'left its conductor group or shard?')
+                    uuid, 'this host has no compute node of its node: has the '
+                          'node left its conductor group or shard?')
         return moves
 
     def _move_to_node(self, ctxt: nova_context.RequestContext,
                       instance: objects.Instance,
-                      row: objects.ComputeNode) -> bool:
-        """Move an instance to the row of its node.
+                      compute_node: objects.ComputeNode) -> bool:
+        """Move an instance to the compute node of its node.
 
         Nova reports a node that carries an instance as reserved, and Placement
         would refuse an allocation. Restore that afterwards, so that the node
         is not allocated while it is cleaned after the instance's end.
         """
-        before = placement.update_inventory(self._reportclient, row,
-                                            _remove_reserved)
+        before = placement.update_inventory(
+            self._reportclient, compute_node, _remove_reserved)
         try:
-            return self._move(ctxt, instance, row, dict.fromkeys(before, 1))
+            return self._move(ctxt, instance, compute_node,
+                              dict.fromkeys(before, 1))
         finally:
-            placement.update_inventory(self._reportclient, row,
+            placement.update_inventory(self._reportclient, compute_node,
                                        lambda _: before)
 
     def _move(self, ctxt: nova_context.RequestContext,
-              instance: objects.Instance, row: objects.ComputeNode,
+              instance: objects.Instance, compute_node: objects.ComputeNode,
               resources: dict[str, int] | None = None) -> bool:
-        """Move an instance to a row.
+        """Move an instance to a compute node.
 
         :param resources: see placement.allocate.
         """
-        if not (self._is_ready(instance)
-                and self.move_allocation(ctxt, instance, row, resources)):
+        if not (self._is_ready(instance) and self.move_allocation(
+                ctxt, instance, compute_node, resources)):
             return False
         with self.record_action(ctxt, instance, 'adopt' if instance.node
                                 == self._host else 'switch-back'):

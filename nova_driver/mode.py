@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a compute host has one row or a row per node.
+"""Decides whether a compute host has one compute node, or one per node.
 
-A row is a compute node in Nova's database. The decision, and the identity of a
-host with one row, are made when nova-compute starts. OneRow implements the
-driver's methods for such a host.
+The decision, and the identity of a host with one compute node, are made when
+nova-compute starts. OneComputeNode implements the driver's methods for such a
+host.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ _PAGE = 1000
 #: Reading this many nodes in a list takes about as long as reading one alone.
 LISTED = 50
 
-#: Prefix of the names of rows per node, as a regular expression of the
-#: database: a host that never had such rows reads no deleted instance.
-_UUID = '^[0-9a-f]{8}-[0-9a-f]{4}-'
+#: Prefix of the names of compute nodes in per-node mode, as a regular
+#: expression of the database: a host that never had any reads no deleted
+#: instance.
+_UUID = '^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-'
 
 
 class Mode:
-    """Decides once per process whether a host has one row.
+    """Decides once per process whether a host has one compute node.
 
     :param host: the name of the compute host.
     """
@@ -65,12 +66,12 @@ class Mode:
 
     @property
     def decision(self) -> bool | None:
-        """Whether the host has one row; None until it is decided."""
+        """Whether it is in one-row mode; None until it is decided."""
         return self._one_row
 
     @property
     def one_row(self) -> bool:
-        """Whether the host has one row, rather than a row per node.
+        """Whether the host has one compute node, rather than one per node.
 
         :raises: VirtDriverNotReady while it cannot be decided.
         """
@@ -81,7 +82,7 @@ class Mode:
         return self._one_row
 
     def _decide(self) -> bool:
-        """Decide by [reservations] mode, the existing rows, and Ironic."""
+        """Decide by [reservations] mode, the compute nodes, and Ironic."""
         ctxt = nova_context.get_admin_context()
         used = {node.hypervisor_hostname
                 for node in find_compute_nodes(self._host)} | {
@@ -92,38 +93,40 @@ class Mode:
         if mode == 'auto' and self._host in used or mode == 'reservations':
             if per_node:
                 LOG.warning(
-                    'Host %s has one row, but also rows or instances of %d '
-                    'nodes: %s', self._host, len(per_node),
-                    'they are migrated to the one row.' if adopt else
-                    'set [reservations] adopt = true in nova.conf to migrate '
-                    'them to the one row.')
+                    'Host %s has one compute node, but also compute nodes or '
+                    'instances of %d nodes: %s', self._host, len(per_node),
+                    'they are migrated to the one compute node.' if adopt
+                    else 'set [reservations] adopt = true in nova.conf to '
+                    'migrate them to the one compute node.')
             return True
         if mode == 'auto' and per_node:
             LOG.warning(
-                'Host %s has rows or instances of %d nodes and keeps a row '
-                'per node, which is deprecated. To migrate it to one row '
-                'while its instances run, set mode = reservations and adopt '
-                '= true in section [reservations] of nova.conf, and restart '
-                'nova-compute.', self._host, len(per_node))
+                'Host %s has compute nodes or instances of %d nodes and keeps '
+                'a compute node per node, which is deprecated. To migrate it '
+                'to one compute node while its instances run, set mode = '
+                'reservations and adopt = true in section [reservations] of '
+                'nova.conf, and restart nova-compute.',
+                self._host, len(per_node))
             return False
         if mode == 'auto' and self._endpoint_is_present():
-            LOG.info('Ironic reserves nodes: host %s has one row', self._host)
+            LOG.info('Ironic reserves nodes: host %s has one compute node',
+                     self._host)
             return True
         LOG.warning(
-            'Host %s has a row per node, which is deprecated%s. To migrate '
-            'it to one row, install ironic-reservations on the hosts of '
-            'Ironic\'s API, add "reservations" to [api] middleware in '
-            'ironic.conf, and set mode = reservations and adopt = true in '
-            'section [reservations] of nova.conf. peer_list can no longer be '
-            'changed without a restart.',
+            'Host %s has a compute node per node, which is deprecated%s. To '
+            'migrate it to one compute node, install ironic-reservations on '
+            'the hosts of Ironic\'s API, add "reservations" to [api] '
+            'middleware in ironic.conf, and set mode = reservations and adopt '
+            '= true in section [reservations] of nova.conf. peer_list can no '
+            'longer be changed without a restart.',
             self._host, '' if mode == 'per_node' else
             ', because this Ironic has no /v1/reservations')
         if self._host in used:
-            LOG.warning('Host %s had one row; nothing can be built on that '
-                        'row, and Nova deletes it when no instance is left '
-                        'there%s.', self._host,
-                        ': they are migrated to the rows of their nodes'
-                        if adopt else '')
+            LOG.warning('Host %s still has the compute node of one-row mode. '
+                        'Nothing is built on it; Nova deletes it after its '
+                        'last instance%s.', self._host,
+                        ': they are migrated to the compute nodes of their '
+                        'nodes' if adopt else '')
         return False
 
     def _endpoint_is_present(self) -> bool:
@@ -134,8 +137,8 @@ class Mode:
             raise exception.VirtDriverNotReady()
 
 
-class OneRow:
-    """Implements methods of the driver for a host that has one row.
+class OneComputeNode:
+    """Implements methods of the driver for a host that has one compute node.
 
     Methods whose names Nova's driver has take the same parameters.
 
@@ -145,7 +148,7 @@ class OneRow:
     :ivar allocations: placement.Allocations, after ``adapt_tracker``.
     :ivar left_behind: UUIDs of instances that Nova deleted while this host
         was down, and whose nodes were not torn down at its next start,
-        because it has had one row since.
+        because it has been in one-row mode since.
     """
 
     allocations: placement.Allocations
@@ -161,7 +164,7 @@ class OneRow:
         self._start = start
         self._compute_id = ''
         # The allocations that the last periodic task read, until the driver's
-        # thread has restored those that are missing.
+        # thread has restored the missing ones.
         self._present: Collection[str] | None = None
         self.left_behind: set[str] = set()
         self._left_behind_is_read = False
@@ -183,7 +186,7 @@ class OneRow:
             self.allocations.restore(present, self._client)
 
     def init_host(self, host: str) -> None:
-        """Do nothing: only a host with a row per node has a hash ring."""
+        """Do nothing: only per-node mode has a hash ring."""
 
     def get_available_nodes(self, refresh: bool) -> list[str]:
         """Return this host as the only node.
@@ -192,13 +195,13 @@ class OneRow:
 
         Nova's periodic task begins with this call, before it takes the
         resource tracker's lock. The methods below are called under that lock,
-        so they send no requests and use what was read here.
+        so they send no requests and use the values that were read here.
         """
         self._builds.renew_all()
         allocations = self.allocations.read()
         self._report.refresh(placement.get_resource_classes(allocations))
-        # RPC threads with Nova's lock of an instance come here, too, so the
-        # driver's thread restores the missing ones.
+        # RPC threads that hold Nova's lock of an instance also come here, so
+        # the driver's thread restores the missing allocations.
         self._present = allocations
         return [self._host]
 
@@ -233,7 +236,8 @@ class OneRow:
     def list_instance_uuids(self) -> list[str]:
         try:
             # Nova does not start a new service on a host that lists any
-            # instances, so those left behind are listed only after the start.
+            # instances, so the remaining instances are listed only after the
+            # start.
             if not self._left_behind_is_read and self._start.is_set():
                 self.left_behind = find_left_behind(
                     self._host, self._power_states.fetch)
@@ -273,13 +277,13 @@ class OneRow:
 
 
 def identify(host: str) -> str:
-    """Return the UUID of a host's one row: Nova's ``compute_id``.
+    """Return the UUID of a host's one compute node: Nova's ``compute_id``.
 
     For other drivers Nova checks that the host is the one in the database,
     but not for drivers with "ironic" in their names
     (``_ensure_existing_node_identity`` in ``nova/compute/manager.py``),
-    because Nova's own has many rows. A ``compute_id`` is generated only for a
-    host that passes the check.
+    because Nova's own has many compute nodes. A ``compute_id`` is generated
+    only for a host that passes the check.
 
     With a standby, the ``compute_id`` in the database overrides the file of
     the machine, because the host's process may run on any machine.
@@ -319,7 +323,7 @@ def _check_host_of_compute_id(compute_id: str, host: str) -> None:
 
 
 def find_compute_nodes(host: str) -> list[objects.ComputeNode]:
-    """Return the rows of a host in Nova's table of compute nodes."""
+    """Return the compute nodes of a host."""
     try:
         return objects.ComputeNodeList.get_all_by_host(
             nova_context.get_admin_context(), host)
@@ -328,7 +332,7 @@ def find_compute_nodes(host: str) -> list[objects.ComputeNode]:
 
 
 def find_compute_node(host: str, name: str) -> objects.ComputeNode | None:
-    """Return the row of a host with this name, if there is one."""
+    """Return the compute node of a host with this name, if there is one."""
     try:
         return objects.ComputeNode.get_by_host_and_nodename(
             nova_context.get_admin_context(), host, name)
@@ -338,11 +342,11 @@ def find_compute_node(host: str, name: str) -> objects.ComputeNode | None:
 
 def find_left_behind(
         host: str, find_carried: Callable[[], Collection[str]]) -> set[str]:
-    """Return deleted instances of rows per node that nodes still carry.
+    """Return deleted instances of per-node mode that nodes still carry.
 
     When an instance is deleted while its host is down, Nova tears it down
-    once the host is up. If the host has one row since, Nova does not
-    check the earlier rows, so this does, once.
+    once the host is up. If the host is in one-row mode since, Nova does not
+    check the earlier compute nodes, so this does, once.
 
     :param find_carried: returns the UUIDs of the instances that Ironic's nodes
         carry. It is called only if there are any such instances.

@@ -21,11 +21,12 @@ from . import mode
 LOG = logging.getLogger(__name__)
 
 
-class OnNode(wrapt.ObjectProxy):
+# wrapt 1.14 has no generic one.
+class OnNode(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A view of an instance whose ``node`` is the UUID of its Ironic node.
 
     The parent's methods read the node there. The instance itself must keep
-    the name of its row.
+    the name of its compute node.
     """
 
     def __init__(self, instance: objects.Instance, node_uuid: str | None):
@@ -41,11 +42,34 @@ class OnNode(wrapt.ObjectProxy):
                 else self.__wrapped__.get(key, *default))
 
 
+class Spawning(OnNode):
+    """A view of an instance whose node ``Reserved.spawn`` cleans after errors.
+
+    The parent's own attempt to clean it could replace the error by another.
+    """
+
+
 class Unheld(OnNode):
     """A view of an instance for which this host holds no node.
 
     If a node carries the instance nevertheless, it must not be changed.
     """
+
+
+def check_is_held(instance: objects.Instance, node: Any) -> None:
+    """Check that the node that carries an instance may be torn down.
+
+    A node without a reservation carries an instance only after a database was
+    restored or edited manually. Nova must not delete an instance that runs
+    there.
+
+    :raises: NovaException.
+    """
+    if isinstance(instance, Unheld):
+        LOG.error('Node %s carries this instance, but is not reserved: '
+                  'undeploy it.', node.id, instance=instance)
+        raise exception.NovaException(
+            f'The node of instance {instance.uuid} is not reserved.')
 
 
 class Ownership:
@@ -62,17 +86,27 @@ class Ownership:
         self._fence = host_fence
 
     def is_ours(self, instance: objects.Instance) -> bool:
-        """Return whether an instance is on the one row of a host.
+        """Return whether an instance is on the one compute node of a host.
 
         Its node is reserved then. An instance without a node is being built,
-        on the row that this host now builds on. An instance that another host
-        has taken over may already be on that host's row.
+        on the compute node that this host now builds on. An instance that
+        another host has taken over may already be on that host's.
 
         :raises: VirtDriverNotReady while the mode of the host is undecided.
         """
         if not instance.node:
             return self._mode.one_row
         return instance.node in (self._host, instance.host)
+
+    def is_reserved(self, instance: objects.Instance) -> bool:
+        """Return whether a reservation decides where an instance is.
+
+        In one-row mode, this includes instances on the compute nodes of
+        Ironic nodes: they may have been adopted.
+
+        :raises: see ``is_ours``.
+        """
+        return bool(self._mode.decision) or self.is_ours(instance)
 
     def _get_reservation(
             self, instance: objects.Instance) -> client.Reservation | None:
@@ -119,8 +153,6 @@ class Ownership:
         """
         if isinstance(instance, OnNode):
             return instance
-        if not self.is_ours(instance) and not self._mode.decision:
-            return instance
         find = self._fence.block_if_lost if building else self._get_reservation
         try:
             reservation = find(instance)
@@ -140,7 +172,7 @@ class Ownership:
             return OnNode(instance, reservation['node_uuid'])
         if self.is_ours(instance):
             return Unheld(instance, None)
-        return instance  # It is on a row per node, and not migrated yet.
+        return instance  # It has not been migrated to one-row mode yet.
 
     def may_destroy(self, instance: objects.Instance,
                     reservation: client.Reservation | None,
@@ -157,8 +189,8 @@ class Ownership:
             release 34 Nova destroys the instances of unfinished evacuations
             then. At any time it is an instance that another host is building,
             because after an error Nova would abort that build.
-        :raises: InstancePowerOffFailure if another host has the instance: the
-            only error after which Nova keeps the instance's ports.
+        :raises: InstancePowerOffFailure if another host has the instance,
+            because only after this error does Nova keep the instance's ports.
         """
         try:
             current = objects.Instance.get_by_uuid(

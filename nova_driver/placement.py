@@ -45,7 +45,7 @@ def adapt_tracker(tracker: resource_tracker.ResourceTracker,
     Nova reads the allocations of each instance of the provider from
     Placement, one by one, at every claim, deletion and periodic task. Only
     drivers that reshape their providers, and PCI devices in Placement, need
-    them. Nor does Nova expect more than 2 PiB of memory per compute node.
+    them. Nova also expects at most 2 PiB of memory per compute node.
 
     :param host: the name of the host and of its compute node.
     """
@@ -177,8 +177,8 @@ def allocate(reportclient: report_client.SchedulerReportClient,
         does not respond, or when a concurrent request has changed the
         allocation.
     """
-    answer = reportclient.get_allocs_for_consumer(ctxt, instance.uuid)
-    before = answer['allocations']
+    response = reportclient.get_allocs_for_consumer(ctxt, instance.uuid)
+    before = response['allocations']
     if list(before) == [provider]:
         return None
     if len(before) > 1:
@@ -191,7 +191,7 @@ def allocate(reportclient: report_client.SchedulerReportClient,
             'resources': resources or scheduler_utils.resources_from_flavor(
                 instance, instance.flavor)}},
         'project_id': instance.project_id, 'user_id': instance.user_id,
-        'consumer_generation': answer.get('consumer_generation')})
+        'consumer_generation': response.get('consumer_generation')})
     return None if success else (
         f'Placement refuses its allocation from provider {provider}, which '
         f'may have no room yet')
@@ -215,7 +215,8 @@ def update_inventory(
     :returns: the old inventory.
     :raises: ClientException of keystoneauth1 when Placement does not respond;
         ResourceProviderRetrievalFailed without such a provider;
-        ResourceProviderUpdateConflict when others keep changing it.
+        ResourceProviderUpdateConflict when concurrent requests keep changing
+        it.
     """
     uuid = compute_node.uuid
     path = f'/resource_providers/{uuid}/inventories'

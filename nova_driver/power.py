@@ -6,8 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 import threading
 
+from keystoneauth1 import exceptions as ksa_exc
+from nova import exception
 from nova import objects
 from nova.virt import hardware
+from openstack import exceptions as sdk_exc
+from oslo_log import log as logging
+import tenacity
+
+from . import timing
+
+LOG = logging.getLogger(__name__)
 
 
 class PowerStates:
@@ -32,6 +41,21 @@ class PowerStates:
             # The list may be older than changes that were made since.
             self._cache = {uuid: info for uuid, info in states.items()
                            if uuid not in self._changes}
+
+    def wait_and_read(self, count: int) -> None:
+        """Fetch all power states, as soon as Ironic responds.
+
+        :param count: the number of this host's instances, for the log.
+        """
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(
+                (exception.VirtDriverNotReady, exception.ServiceUnavailable,
+                 ksa_exc.ClientException, sdk_exc.SDKException)),
+            wait=tenacity.wait_fixed(timing.TIMING.start_pause),
+            before_sleep=lambda _: LOG.warning(
+                'Ironic does not respond. nova-compute waits before it '
+                'initializes %d instances.', count),
+        )(self.read)
 
     def forget_all(self) -> None:
         with self._lock:

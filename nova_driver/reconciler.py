@@ -7,7 +7,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import threading
-import time
 from typing import Any
 
 from nova import context as nova_context
@@ -21,11 +20,9 @@ from oslo_log import log as logging
 from . import client
 from . import placement
 from . import report
+from . import timing
 
 LOG = logging.getLogger(__name__)
-
-#: The longest pause between two rounds without progress, in seconds.
-LONGEST = 60
 
 
 class Worker:
@@ -69,6 +66,7 @@ class Reconciler:
     increase.
 
     :param host: the name of the compute host.
+    :ivar pacer: decides when ``continue_work`` runs a round.
     """
 
     def __init__(self, host: str, host_report: report.Report,
@@ -78,8 +76,7 @@ class Reconciler:
         self._report = host_report
         self._client = reservations
         self._reportclient = reportclient
-        self._next: float = 0
-        self._pause: float = 0
+        self.pacer = timing.Pacer()
         # Reasons by instance, logged in the last round and in this one.
         self._last_reasons: dict[str | None, str] = {}
         self._reasons: dict[str | None, str] = {}
@@ -93,7 +90,7 @@ class Reconciler:
 
     def continue_work(self) -> None:
         """Run a round, if one is due."""
-        if time.monotonic() < self._next:
+        if not self.pacer.is_due():
             return
         self._reasons = {}
         try:
@@ -103,9 +100,7 @@ class Reconciler:
             moves, remainder = 0, 1
             self._log_error(None, e)
         self._last_reasons = self._reasons
-        self._pause = min(2 * self._pause + 1, LONGEST) if (
-            remainder and not moves) else 0
-        self._next = time.monotonic() + self._pause
+        self.pacer.wait(has_stalled=bool(remainder and not moves))
 
     def log_reason(self, instance_uuid: str | None, reason: str) -> None:
         """Log why an instance was not moved.
@@ -179,8 +174,8 @@ class Reconciler:
         :param function: its parameters are the context, the instance, read
             under the lock, and ``args``.
         :returns: its result; False after an error.
-        :raises: client.Failure when Ironic does not respond, because the
-            calls for the other instances would fail, too.
+        :raises: client.Failure when Ironic does not respond, because the calls
+            for the other instances would also fail.
         """
         @utils.synchronized(instance_uuid)
         def with_lock() -> bool:
@@ -195,6 +190,6 @@ class Reconciler:
         except Exception as e:
             if getattr(e, 'busy', False):
                 raise
-            # One instance must not block the others.
+            # A failing instance must not block other instances.
             self._log_error(instance_uuid, e)
             return False

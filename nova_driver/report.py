@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
+import os
 import threading
 import time
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 from nova import exception
 from oslo_log import log as logging
 
-from ironic_reservations import resources
+from ironic_reservations.shared import resources
 
 from . import client
 from . import conf
@@ -47,6 +49,48 @@ class _Snapshot:
     used_classes: set[str] | None
 
 
+class _ReportedTraits:
+    """The names of the traits that a host has reported, in a file.
+
+    Without the file, for example on another machine, they are unknown, and no
+    trait is removed that was reported before.
+
+    :param host: the name of the compute host.
+    """
+
+    def __init__(self, host: str):
+        self._path = os.path.join(
+            CONF.state_path, f'reservations-traits-{host}.json')
+        self._names: set[str] | None = None
+
+    def read(self) -> set[str]:
+        if self._names is None:
+            try:
+                with open(self._path) as file:
+                    self._names = set(json.load(file))
+            except FileNotFoundError:
+                self._names = set()
+            except (OSError, ValueError, TypeError) as e:
+                LOG.warning('Could not read %s: %s', self._path, e)
+                self._names = set()
+        return self._names
+
+    def write(self, names: set[str]) -> None:
+        """Store the names, before they are reported to Placement."""
+        if names == self._names:
+            return
+        self._names = names
+        try:
+            # A process that is killed must not leave half of the file.
+            with open(f'{self._path}.new', 'w') as file:
+                json.dump(sorted(names), file)
+            os.replace(file.name, self._path)
+        except OSError as e:
+            LOG.warning('Could not write %s, so traits that leave the fleet '
+                        'while nova-compute is down will not be removed from '
+                        'the host: %s', self._path, e)
+
+
 class Report:
     """Reports the capacity of the fleet for one host, thread-safe.
 
@@ -57,13 +101,13 @@ class Report:
         self._host = host
         self._client = reservations
         self._snapshot: _Snapshot | None = None
-        # All fleet traits that this process has reported.
-        self._reported_traits: set[str] = set()
+        self._reported_traits = _ReportedTraits(host)
         self._refresh_lock = threading.Lock()
         # Times (time.monotonic) and amounts by resource class of nodes that
-        # the host has released, and that the snapshot may count as free.
-        self._releases: list[
-            tuple[float, collections.Counter[Any]]] = []
+        # the host has released, and that the snapshot may count as free, by
+        # the UUIDs of their instances.
+        self._releases: dict[
+            str, tuple[float, collections.Counter[Any]]] = {}
         self._releases_lock = threading.Lock()
 
     def refresh(self, used_classes: set[str] | None,
@@ -112,10 +156,10 @@ class Report:
         # The age is in whole seconds, rounded down, so subtract one more.
         counting_time = start - age - 1
         with self._releases_lock:
-            # The counts include what was released before.
-            self._releases = [(when, amounts)
-                              for when, amounts in self._releases
-                              if when >= counting_time]
+            # The counts already include earlier releases.
+            self._releases = {
+                uuid: release for uuid, release in self._releases.items()
+                if release[0] >= counting_time}
             self._snapshot = snapshot
 
     def _get_snapshot(self) -> _Snapshot:
@@ -143,29 +187,31 @@ class Report:
     def traits(self, before: set[str]) -> set[str]:
         """Return the traits of the host's provider in Placement.
 
-        Adds the traits of the fleet, and removes those that this process has
-        reported and no node has any more. Keeps those that others have set:
-        operators, or Nova, which marks its own providers with one.
+        Adds the traits of the fleet, and removes the traits that this host has
+        reported and that no node has any longer. Keeps the traits of operators
+        and of Nova, which marks its own providers with a trait.
 
         :param before: the traits that Placement has now.
         """
-        traits = self._get_snapshot().fleet.traits()
-        others = set(before) - self._reported_traits
-        self._reported_traits |= traits
-        return others | traits
+        traits, ours = (self._get_snapshot().fleet.traits(),
+                        self._reported_traits.read())
+        # A trait that was removed may be set by an operator later.
+        self._reported_traits.write(traits | ours.intersection(before))
+        return traits | set(before) - ours
 
     def inventory(self, before: dict[str, Any]) -> dict[str, Any]:
         """Return the inventory of the host's provider in Placement.
 
-        A class that no node has any more must stay in the inventory while it
+        A class that no node has any longer must stay in the inventory while it
         has allocations, because Placement refuses to remove it.
 
         :param before: the inventory that Placement has now.
         """
         with self._releases_lock:
             snapshot = self._get_snapshot()
-            releases = sum((amounts for _, amounts in self._releases),
-                           collections.Counter())
+            releases = sum(
+                (amounts for _, amounts in self._releases.values()),
+                collections.Counter())
         inventory: dict[str, Any] = snapshot.fleet.inventory(releases)
         for name, old in before.items():
             if name not in inventory and (
@@ -177,6 +223,8 @@ class Report:
     def note_release(self, reservation: client.Reservation) -> None:
         """Offer less, because the node of a reservation is being cleaned.
 
+        This may be called again while a tear-down is in progress.
+
         Nova updates the inventory before it deletes the instance's
         allocation, so no other instance can take its place in between.
         """
@@ -186,4 +234,5 @@ class Report:
             amounts = collections.Counter(
                 {fleet.normalize(reservation['resource_class']): 1})
         with self._releases_lock:
-            self._releases.append((time.monotonic(), amounts))
+            self._releases[reservation['instance_uuid']] = (
+                time.monotonic(), amounts)

@@ -2,9 +2,9 @@
 """Completes operations that were in progress when a process ended.
 
 Ironic continues a deployment when its client ends, but Nova fails every server
-that is unfinished when it starts. So the driver hides these from Nova, and a
-pool of threads completes them with the outcome in Ironic. It also completes
-those of servers that this host takes over.
+that is unfinished when it starts. So the driver hides these servers from Nova,
+and a pool of threads completes their operations with the outcome in Ironic. It
+also completes the operations of servers that this host takes over.
 
 Nova 34 is the first release whose driver can hide instances.
 """
@@ -33,6 +33,7 @@ from oslo_log import log as logging
 from . import client
 from . import conf
 from . import endings
+from . import timing
 
 if TYPE_CHECKING:
     from nova.compute import manager as compute_manager
@@ -47,12 +48,9 @@ SUPPORTED = hasattr(virt_driver.ComputeDriver, 'process_instances_at_startup')
 #: request of the process that ended may still be in transit.
 GRACE = 60
 
-#: Seconds after a start within which builds come out of the host's queue, or
-#: wait for one of Nova's threads.
+#: Seconds after a start within which the host receives queued builds, or the
+#: builds wait for one of Nova's threads.
 QUEUED = 300
-
-#: The longest pause between two failing attempts, in seconds.
-LONGEST = 60
 
 #: The version of Ironic's API that has all of _FACTS.
 _MICROVERSION = '1.46'
@@ -118,7 +116,7 @@ def find_outcome(instance: objects.Instance, node: dict[str, Any] | None,
     if state != ironic_states.ACTIVE and state not in _FAILED:
         return Outcome.OPEN, None
     if rebuilding:
-        # The node had one of these states before the rebuild, too.
+        # The node also had one of these states before the rebuild.
         before = instance.system_metadata.get(endings.REBUILT_FROM)
         if before is None:
             return Outcome.FAILED, _NOT_KNOWN
@@ -188,7 +186,7 @@ def check_credentials() -> None:
 
 
 def _find_not_begun(uuids: Collection[str]) -> list[objects.Instance]:
-    """Return those of these instances that no host has begun to build."""
+    """Return the instances in a list that no host has begun to build."""
     return objects.InstanceList.get_by_filters(
         nova_context.get_admin_context(),
         {'uuid': list(uuids), 'vm_state': vm_states.BUILDING, 'host': None,
@@ -200,13 +198,11 @@ class _Left:
     """An unfinished instance.
 
     :ivar since: when it was found, by time.monotonic().
-    :ivar due: when to try it again.
-    :ivar pause: seconds from the last failed attempt to the next.
+    :ivar pacer: decides when to try it again.
     """
 
     since: float
-    due: float = 0
-    pause: float = 0
+    pacer: timing.Pacer = dataclasses.field(default_factory=timing.Pacer)
 
 
 class Completer:
@@ -247,7 +243,7 @@ class Completer:
              ) -> list[objects.Instance]:
         """Hide unfinished instances from Nova, and complete them.
 
-        :param instances: instances of this host's row.
+        :param instances: instances of this host's compute node.
         :returns: the instances that Nova is to initialize itself.
         """
         if not SUPPORTED:
@@ -274,7 +270,7 @@ class Completer:
         self._queue_end = time.monotonic() + QUEUED
 
     def _fail_queue(self, consumers: Collection[str]) -> None:
-        """Fail the builds that have not come out of the queue."""
+        """Fail the queued builds that were never received."""
         running = {task['instance_uuid'] for task in
                    list(self._manager._in_progress_tasks.values())}
         missing = self._queue - running
@@ -300,13 +296,12 @@ class Completer:
         :param read_consumers: returns the UUIDs of consumers with allocations
             of this host, or None.
         """
-        now = time.monotonic()
-        if self._queue and now > self._queue_end:
+        if self._queue and time.monotonic() > self._queue_end:
             consumers = read_consumers()
             if consumers is not None:
                 self._fail_queue(consumers)
         due = {uuid for uuid, state in list(self._instances.items())
-               if state.due <= now} - self._busy
+               if state.pacer.is_due()} - self._busy
         if not due:
             return
         try:
@@ -340,8 +335,7 @@ class Completer:
         except exception.InstanceNotFound:
             pass  # It has been deleted.
         except Exception as e:
-            state.pause = min(2 * state.pause + 1, LONGEST)
-            state.due = time.monotonic() + state.pause
+            state.pacer.wait(has_stalled=True)
             LOG.warning('Could not complete the operation of instance %s, '
                         'will retry: %r', uuid, e)
             LOG.debug('Traceback:', exc_info=True)
@@ -365,12 +359,12 @@ class Completer:
         if instance.task_state == task_states.DELETING:
             self._endings.continue_deletion(instance)
             return None
-        node = reservation and get_node_facts(
-            self._connect(), reservation['node_uuid'])
+        node = get_node_facts(self._connect(), reservation['node_uuid']
+                              ) if reservation else None
         outcome, reason = find_outcome(instance, node)
         if (outcome is Outcome.OPEN
                 # It has just been released.
-                or node and node['instance_uuid'] != uuid
+                or node and (node['instance_uuid'] or '').lower() != uuid
                 or (outcome is Outcome.NOT_BEGUN
                     and time.monotonic() < state.since + GRACE)):
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends a stopping process as soon as another one can continue its work.
+"""Ends a stopping process as soon as another process can take over.
 
 When Nova is stopped, it takes no more requests, and waits up to two minutes
 for those in progress (``[DEFAULT] manager_shutdown_timeout``). A deployment
@@ -10,7 +10,6 @@ host completes it.
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 from typing import Any
 
@@ -19,14 +18,12 @@ from oslo_log import log as logging
 from . import client
 from . import host_lease
 from . import restart
+from . import timing
 
 if TYPE_CHECKING:
     from nova.compute import manager as compute_manager
 
 LOG = logging.getLogger(__name__)
-
-#: Seconds between two checks whether only deployments are in progress.
-PAUSE = 1
 
 #: Nova's names of the tasks that deploy.
 _DEPLOYING = 'build_instance', 'rebuild_instance'
@@ -76,7 +73,7 @@ class Stopping:
     def _watch(self) -> None:
         self._manager._shutdown_in_progress.wait()
         while not self._may_end():
-            time.sleep(PAUSE)
+            timing.TIMING.sleep(timing.TIMING.pause)
         if self._lease is not None:
             self._lease.give_up()
         self._end('all operations in progress are deployments, which the '

@@ -37,13 +37,22 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 #: Seconds between two checks of all reservations of the host, not only of the
-#: recent changes. A change is missing among those if the database's clock was
-#: set back.
+#: recent changes. The recent changes are incomplete if the database's clock
+#: was set back.
 ALL_AGAIN = 600
 
 #: How far back to read changes: a change becomes visible after its timestamp,
 #: when its transaction is committed and the member of the cluster has it.
 LAG = datetime.timedelta(seconds=30)
+
+#: Seconds after a start within which requests are received from the host's
+#: queue. Later, a request is considered lost, for example because the message
+#: bus has failed.
+QUEUE_TIMEOUT = 300
+
+#: Tasks that users have requested, and no host has begun.
+QUEUED_TASKS = (task_states.REBOOTING, task_states.REBOOTING_HARD,
+                task_states.REBUILDING)
 
 #: The ``vm_state`` and ``task_state`` of an instance: they change when a new
 #: operation begins.
@@ -55,7 +64,7 @@ _LOCKING = {task_states.POWERING_OFF, *task_states.soft_reboot_states,
 
 
 class Takeover(reconciler.Reconciler):
-    """Moves instances that were given to this host to its compute node.
+    """Moves instances that this host now holds to its compute node.
 
     :param wait: returns when this process certainly serves the host.
     """
@@ -83,12 +92,20 @@ class Takeover(reconciler.Reconciler):
         self._waiting: dict[str, State] = {}
         self._waiting_end: float = 0
 
-    def end_later(self, instances: list[objects.Instance],
-                  seconds: float) -> None:
-        """End tasks of instances that this host does not begin in time."""
+    def wait_for_tasks(self, instances: Collection[objects.Instance],
+                       tasks: Collection[str]) -> list[objects.Instance]:
+        """Wait for the requests for tasks that no host has begun.
+
+        Tasks that this host does not begin in time are ended.
+
+        :returns: the instances without these tasks.
+        """
         self._waiting = {instance.uuid: _get_state(instance)
-                         for instance in instances}
-        self._waiting_end = time.monotonic() + seconds
+                         for instance in instances
+                         if instance.task_state in tasks}
+        self._waiting_end = time.monotonic() + QUEUE_TIMEOUT
+        return [instance for instance in instances
+                if instance.uuid not in self._waiting]
 
     def continue_work(self) -> None:
         if self._waiting and time.monotonic() > self._waiting_end:
@@ -118,7 +135,7 @@ class Takeover(reconciler.Reconciler):
                if self._changes.get(uuid) != when}
         self._changes = changes
         if new - self._candidates:
-            self._next = self._pause = 0
+            self.pacer.reset()
         self._candidates |= new
 
     def run_round(self) -> tuple[int, int]:
@@ -222,7 +239,7 @@ class Takeover(reconciler.Reconciler):
 
         This process may be stopped between any two steps, and the instance
         moved to another host. If this process then saves itself as the host,
-        the other one repairs that, because the allocation is with the other.
+        the other host repairs that, because it has the allocation.
 
         :param consumers: UUIDs of consumers with earlier allocations of this
             host.
@@ -269,7 +286,7 @@ class Takeover(reconciler.Reconciler):
         """Replace the zone that the user requested by the server's new zone.
 
         Nova keeps a server in the requested zone, but an operator has moved
-        this one to another zone with --force.
+        this server to another zone with --force.
         """
         if zone is None:
             return

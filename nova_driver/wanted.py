@@ -16,8 +16,8 @@ from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from oslo_log import log as logging
 
-from ironic_reservations import constants
-from ironic_reservations import spelling
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import spelling
 
 from . import client
 from . import conf
@@ -125,7 +125,7 @@ def _make_image(instance: objects.Instance,
     # Images may have these properties under names of an older Nova.
     properties = instance.image_meta.properties
     renames = {name: properties.get(name) for name in
-             ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
+               ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
     return {
         'id': instance.image_ref or None,
         'min_ram': int(image.get('min_ram', 0)),
@@ -169,7 +169,8 @@ def _add_metadata(request: client.Request,
 
 
 def _is_unshelve(instance: objects.Instance) -> bool:
-    return instance.vm_state == vm_states.SHELVED_OFFLOADED
+    is_offloaded: bool = instance.vm_state == vm_states.SHELVED_OFFLOADED
+    return is_offloaded
 
 
 def find_unknown_metadata(instance: objects.Instance) -> list[str]:
@@ -238,7 +239,8 @@ def check_traits(node_traits: Iterable[str],
                  image_meta: objects.ImageMeta) -> None:
     """Check that an instance's node has the traits of a new image.
 
-    Nova has checked the host's traits only, which are those of all its nodes.
+    Nova has checked only the host's traits, which are the union of its nodes'
+    traits.
 
     :raises: InstanceFaultRollback, which leaves the instance unchanged.
     """

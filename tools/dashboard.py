@@ -18,7 +18,6 @@ from typing import Any
 import uuid
 
 import openstack
-from openstack import connection
 from rich import console as rich_console
 
 from ironic_reservations import sdk
@@ -113,7 +112,7 @@ class Cloud:
     ironic: services.Service
     auth: dict[str, Any]
     projects: dict[str, str]
-    admin: connection.Connection
+    admin: Any
 
 
 @contextlib.contextmanager
@@ -145,7 +144,7 @@ def cloud(directory: str | os.PathLike[str], port: int,
         yield Cloud(ironic, auth, projects, admin)
 
 
-def _connect(auth: dict[str, Any]) -> connection.Connection:
+def _connect(auth: dict[str, Any]) -> Any:
     return openstack.connect(load_envvars=False, load_yaml_config=False,
                              auth={**auth, 'system_scope': 'all'})
 

@@ -45,7 +45,7 @@ def make_command() -> tuple[list[str], list[str]]:
     :raises: Unavailable.
     """
     program = shutil.which('mysqld', path=f'{os.environ["PATH"]}:/usr/sbin')
-    # MariaDB's program may have this name, too.
+    # MariaDB's program may also have this name.
     if program and 'MariaDB' not in _run(program, '--version'):
         return [program], []
     _TREE.parent.mkdir(exist_ok=True)
@@ -106,7 +106,7 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _run(*words: str, **env: str) -> str:
-    """Run a command, and return what it prints."""
+    """Run a command, and return its output."""
     return subprocess.run(
         words, check=True, text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

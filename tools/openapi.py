@@ -2,7 +2,7 @@
 """Makes the OpenAPI document of the API.
 
 Paths and schemas are the application's. Descriptions, status codes, headers
-and examples are those of the API reference, whose names
+and examples come from the API reference, whose names
 ``tests/unit/test_docs.py`` compares with the application.
 """
 
@@ -18,7 +18,10 @@ import yaml
 from ironic_reservations.api import capacity
 from ironic_reservations.api import errors
 from ironic_reservations.api import groups
+from ironic_reservations.api import history
 from ironic_reservations.api import hosts
+from ironic_reservations.api import notices
+from ironic_reservations.api import pools
 from ironic_reservations.api import reservations
 from ironic_reservations.api import responses
 from ironic_reservations.api import routes
@@ -55,6 +58,17 @@ REQUESTS: dict[Any, tuple[schema.Validator, schema.Validator | None]] = {
     groups.show_group: (groups.SHOW_QUERY, None),
     groups.update_group: (schema.NO_QUERY, groups.PATCH_BODY),
     groups.delete_group: (schema.NO_QUERY, None),
+    notices.list_notices: (notices.LIST_QUERY, None),
+    notices.create_notices: (schema.NO_QUERY, notices.CREATE_BODY),
+    notices.update_notices: (notices.UPDATE_QUERY, notices.PATCH_BODY),
+    pools.list_pools: (pools.LIST_QUERY, None),
+    pools.create_pool: (pools.CREATE_QUERY, pools.CREATE_BODY),
+    pools.show_pool: (pools.SHOW_QUERY, None),
+    pools.update_pool: (schema.NO_QUERY, pools.PATCH_BODY),
+    pools.delete_pool: (schema.NO_QUERY, None),
+    pools.change_nodes: (schema.NO_QUERY, pools.NODES_BODY),
+    pools.remove_node: (schema.NO_QUERY, None),
+    history.list_history: (history.LIST_QUERY, None),
     hosts.list_host_leases: (hosts.LIST_QUERY, None),
     hosts.acquire_host_lease: (schema.NO_QUERY, hosts.ACQUIRE_BODY),
     hosts.give_up_host_lease: (hosts.GIVE_UP_QUERY, None),
@@ -77,7 +91,7 @@ def _page(key: str, row: dict[str, Any], is_last: bool = False
 _RESERVATION = _refer('Reservation', *(
     name for name in reservations.FIELDS if name != 'group'))
 _GROUP = _refer('Group', 'uuid', 'policy', 'by', 'project_id', 'description',
-                'created_at')
+                'created_at', 'health')
 _ONE_GROUP = _refer('Group', *_GROUP['required'], 'reservations')
 _DRY_RUN = _refer('DryRun', 'matching_nodes', 'profiles', 'explanation')
 _IGNORED = {'properties': {'ignored': responses.TEXTS.schema}}
@@ -88,6 +102,13 @@ _NO_MATCH = _refer('Error', 'error_message', 'explanation') | {'properties': {
 _TOO_FEW = {**_NO_MATCH, 'properties': {
     **_NO_MATCH['properties'], 'members': responses.ROOM.schema,
     'segments': responses.ROOM.schema, 'level': {'type': 'string'}}}
+_NOTICES = _page('notices', _refer('Notice', *(
+    attribute.name for attribute in wtypes.list_attributes(notices.Notice))))
+_POOL = _refer('Pool', *(
+    attribute.name for attribute in wtypes.list_attributes(pools.Pool)
+    if attribute.name != 'next'))
+_LISTED_POOL = _refer('Pool', *(name for name in _POOL['required']
+                                if name not in ('request', 'nodes')))
 
 #: Schemas of bodies by handler; of a POST by status. Other errors are _ERROR.
 RESPONSES: dict[Any, Any] = {
@@ -109,6 +130,22 @@ RESPONSES: dict[Any, Any] = {
         '403': _OVER_QUOTA, '422': _TOO_FEW},
     groups.show_group: _ONE_GROUP,
     groups.update_group: _ONE_GROUP,
+    notices.list_notices: _NOTICES,
+    notices.create_notices: {'201': _NOTICES, '200': _NOTICES},
+    notices.update_notices: _NOTICES,
+    pools.list_pools: _page('pools', _LISTED_POOL),
+    pools.create_pool: {
+        '201': _POOL | _IGNORED,
+        '200': {'anyOf': [_POOL | _IGNORED, _refer(
+            'DryRun', *_DRY_RUN['required'], 'members', 'domains')]},
+        '422': _TOO_FEW},
+    pools.show_pool: _POOL,
+    pools.update_pool: _POOL,
+    pools.change_nodes: {'200': _POOL, '422': _NO_MATCH},
+    history.list_history: _page('history', _refer('EndedReservation', *(
+        attribute.name
+        for attribute in wtypes.list_attributes(history.EndedReservation)
+        if attribute.name != 'group'))),
     hosts.list_host_leases: _page('hosts', _refer(
         'Host', *(attribute.name
                   for attribute in wtypes.list_attributes(hosts.Host)))),
@@ -120,14 +157,17 @@ _COMPONENTS: dict[Any, tuple[str, ...]] = {
     reservations.Reservation: ('show_reservation',),
     reservations.DryRun: ('create_group', 'create_reservation'),
     groups.Group: ('list_groups', 'show_group'),
+    notices.Notice: ('list_notices',),
+    pools.Pool: ('list_pools', 'show_pool'),
+    history.EndedReservation: ('list_history',),
     hosts.Host: ('list_host_leases',),
     capacity.Profile: ('show_capacity',),
 }
 
 # Parameters whose text is a value of another type.
 _TYPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    (schema.boolean, {'type': 'boolean'}),
-    (schema.positive, {'type': 'integer', 'minimum': 1,
+    (schema.BOOLEAN, {'type': 'boolean'}),
+    (schema.POSITIVE, {'type': 'integer', 'minimum': 1,
                        'maximum': 999_999_999})]
 
 _RESPONSE_HEADERS = {
@@ -185,7 +225,7 @@ class Call:
         """Return the examples of a response, or with '' of the request."""
         examples: dict[str, dict[str, Any]] = {}
         for title, text in self.sections.items():
-            number = re.search(r'---\n+(\d{3})\b', text)
+            number = re.search(r'---\n+(?:The status is )?(\d{3})\b', text)
             place = '' if title == 'Request' else (
                 number[1] if number else self.codes[0])
             if place == code:
@@ -204,7 +244,7 @@ def make_document() -> dict[str, Any]:
     paths = {path: {method.lower(): _make_operation(method, path, handler)
                     for method, handler in handlers.items()}
              for path, handlers in routes.ROUTES.items()}
-    return _translate_patterns({
+    document: dict[str, Any] = _translate_patterns({
         'openapi': '3.1.0',
         'info': {
             'title': 'Reservations of the Bare Metal API',
@@ -236,6 +276,7 @@ def make_document() -> dict[str, Any]:
                              'description': 'With auth_strategy http_basic.'}},
         },
     })
+    return document
 
 
 def _make_operation(method: str, path: str, handler: Any) -> dict[str, Any]:
@@ -350,6 +391,10 @@ def _make_schema(datatype: Any) -> dict[str, Any]:
         return {'type': 'array', 'items': _make_schema(datatype.item_type)}
     if datatype in _COMPONENTS:
         return _refer(datatype.__name__)
+    if isinstance(datatype, type) and issubclass(datatype, wtypes.Base):
+        return responses.whole_object(**{
+            attribute.name: _make_schema(attribute.datatype)
+            for attribute in wtypes.list_attributes(datatype)})
     return {'type': {str: 'string', bool: 'boolean'}[datatype]}
 
 

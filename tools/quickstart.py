@@ -300,7 +300,7 @@ class Demonstration:
     def wait_for_expiry(self, instance_uuid: str) -> None:
         console.print('(waiting until the lease has expired)')
         retry = tenacity.retry(
-            retry=tenacity.retry_if_result(lambda answer: answer.ok),
+            retry=tenacity.retry_if_result(lambda response: response.ok),
             wait=tenacity.wait_fixed(0.2), stop=tenacity.stop_after_delay(30),
             retry_error_callback=lambda state: None)
         retry(requests.get)(f'{self.url}/v1/reservations/{instance_uuid}',

@@ -553,7 +553,7 @@ def set_up_keystone(directory: pathlib.Path, database_url: str, url: str,
         # Good hashes would take long, and protect nothing here.
         'identity': {'password_hash_rounds': 4},
         # Cached, because each service validates each token. Run only one
-        # process, because it does not see changes by another one.
+        # process, because it does not see changes by another process.
         'cache': {'enabled': 'true', 'backend': 'dogpile.cache.memory'},
     })
     log = str(directory / 'keystone.log')

@@ -118,16 +118,20 @@ mysql)
     # Only those functional tests that race or follow the life of nodes depend
     # on the database server.
     [ $# -gt 0 ] || set -- tests/functional/test_races.py \
-        tests/functional/test_smoke.py tests/functional/test_life.py \
-        tests/functional/test_properties.py tests/db tests/api
+        tests/functional/test_smoke.py tests/functional/test_lifecycle.py \
+        tests/functional/test_node_properties.py tests/core tests/api
     pytest_ mysql --server mysql -n 2 --dist loadfile \
         --no-loadscope-reorder "$@" ;;
 nova)
     unpack_nova
     stestr_ nova "$@" ;;
-nova33 | nova32)
+nova33 | nova32 | nova31)
     unpack_nova
     older_nova "${suite#nova}" "$suite" "$@" ;;
+cloud-2026.1)
+    [ $# -gt 0 ] || set -- tests/cloud/test_end_to_end.py \
+        'tests/cloud/test_standby.py::test_dead_host[1]'
+    pytest_ "$suite" -m 'long or not long' "$@" ;;
 *) pytest_ "$suite" "${@:-tests/$suite}" ;;
 esac
 exit $status

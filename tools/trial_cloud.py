@@ -7,7 +7,7 @@
 MariaDB, RabbitMQ, Keystone, Glance, Placement, Neutron, Ironic with the
 plugin, and Nova with several compute services run as processes on 127.0.0.1,
 controlled by supervisord. One folder contains the configuration, the
-databases, the logs, and openrc files to source.
+databases, the logs, openrc files to source, and clouds.yaml.
 
 ``Cloud.up`` starts the services in order; ``Cloud.configure`` writes their
 configuration.
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import concurrent.futures
 import contextlib
+import fcntl
 import functools
 import os
 import pathlib
@@ -35,6 +36,7 @@ import requests
 from rich import console
 import sqlalchemy
 import tenacity
+import yaml
 
 from tools import services
 
@@ -48,6 +50,9 @@ DRIVER = 'ironic_reservations.ReservationsDriver'
 FLAVOR, IMAGE, NETWORK = 'bm.gold', 'fake', 'baremetal'
 RACKS = 4
 FOLDER = '.tox/cloud-run'
+#: How Nova's services work concurrently, and the variable that selects it.
+CONCURRENCY = {'eventlet': 'false', 'threading': 'true'}
+DISABLE_EVENTLET = 'OS_NOVA_DISABLE_EVENTLET_PATCHING'
 #: Options of nova.conf, see Cloud.quick.
 QUICK = {'report_interval': 5, 'service_down_time': 20,
          'periodic_fuzzy_delay': 0, 'update_resources_interval': 5,
@@ -59,14 +64,14 @@ FAKE_INTERFACES = {
         'bios', 'console', 'inspect', 'raid', 'rescue', 'vendor')},
     'enabled_network_interfaces': 'noop,flat'}
 USERS = {
-    'admin': {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
-              'OS_PROJECT_DOMAIN_NAME': 'Default'},
-    'system': {'OS_USERNAME': 'admin', 'OS_SYSTEM_SCOPE': 'all'},
-    'demo': {'OS_USERNAME': 'demo', 'OS_PROJECT_NAME': 'demo',
-             'OS_PROJECT_DOMAIN_NAME': 'Default'},
+    'admin': {'username': 'admin', 'project_name': 'admin',
+              'project_domain_name': 'Default'},
+    'system': {'username': 'admin', 'system_scope': 'all'},
+    'demo': {'username': 'demo', 'project_name': 'demo',
+             'project_domain_name': 'Default'},
 }
 #: Where the configuration is that the documentation recommends.
-DOCUMENTED = pathlib.Path(__file__).parents[1] / 'doc' / 'source'
+EXAMPLES = pathlib.Path(__file__).parents[1] / 'doc/source/examples'
 
 
 class Cloud:
@@ -81,10 +86,12 @@ class Cloud:
     :ivar quick: whether Nova runs periodic tasks and detects dead hosts within
         seconds instead of its default, a minute.
     :ivar standby: whether hosts have a standby. For the first host, it is the
-        process ``compute-1b``, which is started after the others.
+        process ``compute-1b``, which is started after all other processes.
+    :ivar concurrency: key of CONCURRENCY, of Nova's services except its API;
+        None is the default of the release.
     :ivar compute: more options of ``[DEFAULT]`` in nova.conf of the hosts.
-    :param scheduler: options of Nova's scheduler by section; None for those
-        in the documentation.
+    :param scheduler: options of Nova's scheduler by section; None for the
+        options in the documentation.
     """
 
     def __init__(self, folder: services.Path, port: int = 6400,
@@ -92,7 +99,8 @@ class Cloud:
                  lease: int | None = None, deploy_delay: str = '0',
                  scheduler: services.Config | None = None) -> None:
         self.folder = pathlib.Path(folder).absolute()
-        # Identifies the folder of a cloud, which may be emptied.
+        # Identifies the folder of a cloud, which may be emptied. It is locked
+        # while the cloud starts or stops, and names the process.
         self.marker = self.folder / 'ironic-reservations-cloud'
         self.port = dict(zip(
             (*APIS, 'amqp', 'amqp_dist', 'epmd'),
@@ -103,6 +111,7 @@ class Cloud:
         self.mode: str | None = None
         self.adopt: str | None = None
         self.standby: bool | None = None
+        self.concurrency: str | None = None
         self.compute: dict[str, Any] = {}
         self.quick = True
         self.scheduler = scheduler
@@ -168,7 +177,7 @@ class Cloud:
             **tokens('glance')})
         write('placement/placement.conf', {
             'placement_database': database('placement'),
-            **services.read_conf(DOCUMENTED / 'placement.conf'),
+            **services.read_conf(EXAMPLES / 'placement.conf'),
             **tokens('placement')})
         write('neutron/neutron.conf', {
             # Without the last of these Neutron 29 cannot list ports.
@@ -213,12 +222,12 @@ class Cloud:
                              **user('nova')},
         }
         # Nova searches this file only next to its configuration.
-        shutil.copy(_find_etc('nova/api-paste.ini'), folder / 'nova')
-        compute = services.read_conf(DOCUMENTED / 'nova-compute.conf')
-        groups = services.read_conf(DOCUMENTED / 'nova-server-groups.conf')
+        write_paste_config(folder / 'nova')
+        compute = services.read_conf(EXAMPLES / 'nova-compute.conf')
+        groups = services.read_conf(EXAMPLES / 'nova-server-groups.conf')
         scheduler = self.scheduler
         if scheduler is None:
-            scheduler = services.read_conf(DOCUMENTED / 'nova-scheduler.conf')
+            scheduler = services.read_conf(EXAMPLES / 'nova-scheduler.conf')
         write('nova/nova.conf', {
             **nova, 'database': database('nova'),
             'api_database': database('nova_api'), **tokens('nova'),
@@ -238,11 +247,13 @@ class Cloud:
                     'sync_power_state_interval': -1, **self.compute},
                 'ironic': {**compute['ironic'],
                            **user('nova', system_scope='all')},
-                'reservations': {**groups['reservations'], **{
-                    name: value for name, value in (
+                'reservations': {
+                    **groups['reservations'],
+                    'server_metadata': 'claim,candidate_nodes',
+                    **{name: value for name, value in (
                         ('lease', self.lease), ('mode', self.mode),
                         ('adopt', self.adopt), ('standby', self.standby))
-                    if value is not None}}})
+                       if value is not None}}})
         (folder / 'supervisord.conf').write_text(self._make_supervisord_conf())
 
     def database_url(self, name: str) -> str:
@@ -271,6 +282,13 @@ class Cloud:
                    conf: str) -> tuple[list[Any], dict[str, Any]]:
             return [services.program(program), '--config-file',
                     self.folder / conf], {}
+
+        def nova(program: str,
+                 conf: str) -> tuple[list[Any], dict[str, Any]]:
+            command, environment = daemon(program, conf)
+            if self.concurrency:
+                environment[DISABLE_EVENTLET] = CONCURRENCY[self.concurrency]
+            return command, environment
 
         yield 'mariadb', [
             _find_system_program('mariadbd'), '--no-defaults',
@@ -316,12 +334,12 @@ class Cloud:
         yield 'ironic', *uwsgi(
             'ironic', 'ironic.wsgi:application', '--stats', str(self.stats),
             '--pyargv', f'--config-file {self.folder}/ironic/ironic.conf')
-        yield 'nova-conductor', *daemon('nova-conductor', 'nova/nova.conf')
-        yield 'nova-scheduler', *daemon('nova-scheduler', 'nova/nova.conf')
+        yield 'nova-conductor', *nova('nova-conductor', 'nova/nova.conf')
+        yield 'nova-scheduler', *nova('nova-scheduler', 'nova/nova.conf')
         yield 'nova', *uwsgi('nova', 'nova.wsgi.osapi_compute:application',
                              OS_NOVA_CONFIG_DIR='nova')
         for name in self.computes:
-            yield name, *daemon('nova-compute', f'{name}/nova.conf')
+            yield name, *nova('nova-compute', f'{name}/nova.conf')
 
     def _make_supervisord_conf(self) -> str:
         folder = self.folder
@@ -351,7 +369,7 @@ class Cloud:
                 'stdout_logfile': self.log(name),
                 'redirect_stderr': 'true', 'stdout_logfile_maxbytes': 0,
                 'autostart': 'false', 'autorestart': 'false',
-                # Stop the workers, too.
+                # Also stop the workers.
                 'stopasgroup': 'true', 'killasgroup': 'true',
                 'startsecs': 0, 'stopwaitsecs': 10}
         return '\n'.join(
@@ -382,17 +400,43 @@ class Cloud:
             raise services.StartError(
                 f'{self.folder} is too long for a socket, or contains a '
                 f'space; choose another folder with DIR')
-        if self.runs():
-            with step('stop of the previous cloud'):
-                self.down()
-        for port in self.port.values():
-            services.check_port(port)
-        self._empty()
-        try:
-            self._up()
-        except BaseException:
-            self.down()
-            raise
+        # Other users must not enter it, because the database has no password.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(self.folder.iterdir()) and not self.marker.exists():
+            raise services.StartError(
+                f'{self.folder} is neither empty nor the folder of a cloud; '
+                f'choose another folder with DIR')
+        with self._lock('make cloud'):
+            if self._runs():
+                with step('stop of the previous cloud'):
+                    self._down()
+            for port in self.port.values():
+                services.check_port(port)
+            for path in set(self.folder.iterdir()) - {self.marker}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            try:
+                self._up()
+            except BaseException:
+                self._down()
+                raise
+
+    @contextlib.contextmanager
+    def _lock(self, command: str) -> Iterator[None]:
+        """Lock the folder. The lock ends with this process, however it ends.
+
+        :raises: StartError if another process has locked it.
+        """
+        with open(self.marker, 'a+') as marker:
+            try:
+                fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                marker.seek(0)
+                raise services.StartError(marker.read())
+            marker.truncate(0)
+            marker.write(f'{command} is still running (pid {os.getpid()}); '
+                         f'wait for its end, or stop it with Ctrl-C')
+            marker.flush()
+            yield
 
     def _up(self) -> None:
         self.configure()
@@ -428,31 +472,25 @@ class Cloud:
                 self.start(*set(self.computes).difference(self.hosts))
         with step('image, flavor, network'):
             self._create_resources()
-        self._write_openrc()
+        self.write_credentials()
 
-    def _empty(self) -> None:
-        """Delete the files of a previous cloud, but no other files.
+    def down(self) -> bool:
+        """Stop all processes, and keep the files.
 
-        :raises: StartError if the folder contains something else.
+        :returns: whether the cloud was running.
+        :raises: StartError, also if it is being started or stopped.
         """
-        # Others must not enter it, because the database has no password.
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.marker.exists() and any(self.folder.iterdir()):
-            raise services.StartError(
-                f'{self.folder} is neither empty nor the folder of a cloud; '
-                f'choose another folder with DIR')
-        self.marker.touch()
-        for path in set(self.folder.iterdir()) - {self.marker}:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not self.marker.exists():
+            return False
+        with self._lock('make cloud-down'):
+            return self._down()
 
-    def runs(self) -> bool:
-        """Return whether the cloud is running."""
-        return self.marker.exists() and not self.control('pid').returncode
+    def _runs(self) -> bool:
+        return not self.control('pid').returncode
 
-    def down(self) -> None:
-        """Stop all processes, and keep the files."""
-        if not self.runs():
-            return
+    def _down(self) -> bool:
+        if not self._runs():
+            return False
         self.control('stop', 'all')
         self.control('shutdown')
         try:
@@ -464,6 +502,7 @@ class Cloud:
         except tenacity.RetryError:
             raise services.StartError(f'supervisord does not stop; see '
                                       f'{self.folder}/supervisord.log')
+        return True
 
     def run(self, program: str, *arguments: Any) -> None:
         """Run a command of a service, and wait for it."""
@@ -625,7 +664,7 @@ class Cloud:
             if name == 'nova':
                 for role in ('admin', 'service'):
                     identity.assign_system_role_to_user(user, roles[role],
-                                                          'all')
+                                                        'all')
         demo = identity.create_project(name='demo', domain_id='default')
         identity.assign_project_role_to_user(
             demo, identity.create_user(name='demo', password=PASSWORD,
@@ -668,24 +707,32 @@ class Cloud:
             network_id=network.id, ip_version=4, cidr='198.51.100.0/24',
             is_dhcp_enabled=False)
 
-    def environment(self, name: str) -> dict[str, str]:
-        """Return the variables with which the openstack command is a user.
+    def auth(self, name: str) -> dict[str, str]:
+        """Return the parameters with which keystoneauth logs in a user.
 
         :param name: key of USERS.
         """
-        return {'OS_AUTH_URL': self.auth_url, 'OS_PASSWORD': PASSWORD,
-                'OS_USER_DOMAIN_NAME': 'Default',
-                'OS_IDENTITY_API_VERSION': '3', **USERS[name]}
+        return {'auth_url': self.auth_url, 'password': PASSWORD,
+                'user_domain_name': 'Default', **USERS[name]}
 
-    def _write_openrc(self) -> None:
-        others = {'OS_CLOUD', 'OS_TOKEN', *(
-            variable for name in USERS for variable in USERS[name])}
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the variables with which the openstack command is a user."""
+        return {'OS_IDENTITY_API_VERSION': '3', **{
+            f'OS_{key.upper()}': value
+            for key, value in self.auth(name).items()}}
+
+    def write_credentials(self) -> None:
+        """Write an openrc file for each user, and clouds.yaml for all."""
+        # Variables of other users, and of "make serve", would conflict.
+        unset = r"unset OS_CLOUD $(env | sed -n 's/^\(OS_[A-Z_]*\)=.*/\1/p')"
         for name in USERS:
-            (self.folder / f'{name}-openrc').write_text(
-                f'unset {" ".join(sorted(others))}\n'
-                + ''.join(f'export {key}={value}\n' for key, value
-                          in self.environment(name).items())
-                + f'export PATH={os.path.dirname(sys.executable)}:$PATH\n')
+            (self.folder / f'{name}-openrc').write_text('\n'.join([
+                unset, *(f'export {key}={value}' for key, value
+                         in self.environment(name).items()),
+                f'export PATH={os.path.dirname(sys.executable)}:$PATH', '']))
+        (self.folder / 'clouds.yaml').write_text(yaml.safe_dump({'clouds': {
+            name: {'auth': self.auth(name), 'region_name': 'RegionOne'}
+            for name in USERS}}))
 
 
 @contextlib.contextmanager
@@ -709,6 +756,19 @@ def _find_system_program(name: str) -> str:
             f'--no-install-recommends mariadb-server-core '
             f'mariadb-client-core rabbitmq-server')
     return path
+
+
+def write_paste_config(folder: services.Path) -> str:
+    """Write the file of Nova's API, with the driver's filter; return its path.
+
+    The guide "servers" describes these changes.
+    """
+    app = ' osapi_compute_app_v21\n'
+    text = _find_etc('nova/api-paste.ini').read_text()
+    path = pathlib.Path(folder, 'api-paste.ini')
+    path.write_text('\n'.join((text.replace(app, f' named_node{app}'),
+                               (EXAMPLES / 'api-paste.ini').read_text())))
+    return str(path)
 
 
 def _find_etc(path: str) -> pathlib.Path:
@@ -749,18 +809,25 @@ def main() -> None:
                              'range "FROM,TO" (default: %(default)s)')
     parser.add_argument('--standby', action='store_true', default=None,
                         help='run a standby process for the first host')
+    parser.add_argument('--concurrency',
+                        default=os.environ.get('CONCURRENCY') or None,
+                        help=f'how Nova\'s services run: '
+                             f'{" or ".join(CONCURRENCY)} (default: that of '
+                             f'the release)')
     args = parser.parse_args()
+    if args.concurrency not in (None, *CONCURRENCY):
+        parser.error(f'CONCURRENCY must be {" or ".join(CONCURRENCY)}, not '
+                     f'{args.concurrency!r}')
     if args.standby and args.driver != DRIVER:
         parser.error('Only the driver of ironic-reservations has standbys')
     cloud = Cloud(args.dir, args.port, args.computes, args.nodes, args.driver,
                   args.lease, args.deploy_delay)
-    cloud.standby = args.standby
+    cloud.standby, cloud.concurrency = args.standby, args.concurrency
     services.stop_on_signal()
     try:
         if args.command == 'up':
             cloud.up()
-        elif cloud.runs():
-            cloud.down()
+        elif cloud.down():
             return
         else:
             raise SystemExit(f'No cloud is running in {cloud.folder}')
@@ -768,7 +835,9 @@ def main() -> None:
         raise SystemExit('Interrupted')
     except Exception as e:
         logs = cloud.folder / 'logs'
-        raise SystemExit(f'{type(e).__name__}: {e}' + (
+        kind = ('' if isinstance(e, services.StartError)
+                else f'{type(e).__name__}: ')
+        raise SystemExit(f'{kind}{e}' + (
             f'\n\nAll logs: {logs}' if logs.exists() else ''))
     folder = '' if args.dir == FOLDER else f' DIR={shlex.quote(args.dir)}'
     SCREEN.print(f'''

@@ -3,14 +3,17 @@
 
 * ``app``: the WSGI stack, in one function.
 * ``routes``: the table of all calls.
-* ``reservations``, ``groups``, ``hosts``, ``capacity``: one module per noun,
-  with the JSON schemas of queries and bodies, the handlers, and the resources
-  in responses.
+* ``reservations``, ``groups``, ``pools``, ``notices``, ``history``, ``hosts``,
+  ``capacity``: one module per noun, with the JSON schemas of queries and
+  bodies, the handlers, which parse, authorize, call and present, and the
+  resources in responses.
 * ``schema``: parts of JSON schemas, and the errors of validation.
 * ``requests`` and ``responses``: functions that the handlers share.
+* ``patches``: JSON Patches, the bodies of PATCH.
 * ``markers``: markers of the next page of a list.
+* ``fence``: checks requests to Ironic that carry the fence header.
 * ``limits``: limits on a request before it is parsed.
 * ``access``: the access log.
 * ``version``: API versions, Ironic's and our own.
-* ``errors``: responses to exceptions.
+* ``errors``: the table of exceptions and statuses, and responses to them.
 """

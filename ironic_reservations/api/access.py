@@ -18,7 +18,7 @@ import webob
 
 from ironic_reservations import context
 from ironic_reservations import metrics
-from ironic_reservations import text
+from ironic_reservations.shared import text
 
 LOG = log.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class RequestId(request_id.RequestId):
 
     # Ironic's older name of the header x-openstack-request-id.
     compat_headers = ['openstack-request-id']
+    application: types.WSGIApplication
 
     def __call__(self, environ: types.WSGIEnvironment,
                  start_response: types.StartResponse) -> Iterable[bytes]:

@@ -5,7 +5,6 @@ Ironic's own middleware does not serve us, because Ironic places plugins
 outside it. So the stack contains the same libraries, configured as in Ironic.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
 from wsgiref import types
@@ -21,10 +20,11 @@ from ironic_reservations import conf
 from ironic_reservations import metrics
 from ironic_reservations.api import access
 from ironic_reservations.api import errors
+from ironic_reservations.api import fence
 from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
-from ironic_reservations.matching import explanation
+from ironic_reservations.fleet import explanation
 from ironic_reservations.reservations import quotas
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
@@ -40,21 +40,25 @@ class _Cors(cors.CORS):
     # Headers that a page may send.
     simple_headers = [*cors.CORS.simple_headers, 'X-Auth-Token',
                       *_VERSION_HEADERS]
+    application: types.WSGIApplication
 
-    def add_origin(self, allowed_origin: str | list[str],
+    def add_origin(self, allowed_origin: list[str],
+                   allow_credentials: bool = True,
                    expose_headers: list[str] | None = None,
-                   **kwargs: Any) -> None:
-        """Let pages also read the version headers."""
-        super().add_origin(allowed_origin, expose_headers=list(dict.fromkeys(
-            [*(expose_headers or []), *_VERSION_HEADERS,
-             version.OWN_HEADER])), **kwargs)
+                   *args: Any, **kwargs: Any) -> None:
+        """Allow web pages to read the version headers."""
+        super().add_origin(
+            allowed_origin, allow_credentials, list(dict.fromkeys(
+                [*(expose_headers or []), *_VERSION_HEADERS,
+                 version.OWN_HEADER])), *args, **kwargs)
 
     def __call__(self, environ: types.WSGIEnvironment,
                  start_response: types.StartResponse) -> Iterable[bytes]:
         if 'HTTP_ORIGIN' in environ and (
                 environ['REQUEST_METHOD'] != 'OPTIONS'
                 or 'HTTP_ACCESS_CONTROL_REQUEST_METHOD' in environ):
-            return super().__call__(environ, start_response)
+            parent: types.WSGIApplication = super().__call__
+            return parent(environ, start_response)
         # The client is not a page in a browser. The parent would take every
         # OPTIONS for a preflight request, and copy every response.
         return self.application(environ, start_response)
@@ -77,16 +81,12 @@ class _BasicAuth(basic_auth.BasicAuthMiddleware):
         return response
 
 
-def make_app(
-        ironic: types.WSGIApplication,
-        gate: Callable[[types.WSGIApplication], types.WSGIApplication]
-) -> types.WSGIApplication:
+def make_app(ironic: types.WSGIApplication) -> types.WSGIApplication:
     """Return the application that serves /v1/reservations.
 
     A request passes through the lines below from the last to the first.
 
     :param ironic: Ironic's application, which gives its API versions.
-    :param gate: middleware that answers the requests of the fence.
     """
     metrics.start_counting(explanation.CAUSES)
     quotas.check_installed()
@@ -95,7 +95,7 @@ def make_app(
     # is not read.
     app = limits.BodyLimits(app)
     # Outside the limits, which do not apply to requests to Ironic.
-    app = gate(app)
+    app = fence.Gate(app)
     # Inside the authentication, because oslo.middleware's basic_auth answers
     # 401 to any exception that passes through it:
     # https://opendev.org/openstack/oslo.middleware/src/branch/master/oslo_middleware/basic_auth.py
@@ -105,7 +105,7 @@ def make_app(
     app = limits.HeaderLimits(app)
     # Outside the authentication, so that its refusals get Ironic's format.
     app = errors.ErrorEnvelope(app)
-    # Outside the errors, which need the version headers, too.
+    # Outside the errors, which also need the version headers.
     app = version.ApiVersion(app, ironic)
     proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(app, conf.CONF)
     if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
@@ -128,15 +128,18 @@ def _add_audit(app: types.WSGIApplication) -> types.WSGIApplication:
         return app
     # Imported here because it takes long, and the audit is optional.
     from keystonemiddleware import audit
-    return audit.AuditMiddleware(
+    auditor: types.WSGIApplication = audit.AuditMiddleware(
         errors.Errors(app), audit_map_file=conf.CONF.audit.audit_map_file,
         ignore_req_list=conf.CONF.audit.ignore_req_list)
+    return auditor
 
 
 def _add_authentication(app: types.WSGIApplication) -> types.WSGIApplication:
     """Wrap an application in the authentication of [DEFAULT] auth_strategy."""
     if conf.CONF.auth_strategy == 'keystone':
-        return auth_token.AuthProtocol(app, {'oslo_config_config': conf.CONF})
+        keystone: types.WSGIApplication = auth_token.AuthProtocol(
+            app, {'oslo_config_config': conf.CONF})
+        return keystone
     if conf.CONF.auth_strategy == 'http_basic':
         return _BasicAuth(app)
     return app

@@ -14,16 +14,16 @@ from ironic_reservations.api import schema
 from ironic_reservations.fleet import capacity
 
 QUERY = schema.query_validator(
-    host=schema.name,
-    resource_class=schema.name,
-    trait={**schema.trait, 'type': ['string', 'array'],
-           'items': schema.trait},
-    conductor_group=schema.text,
-    shard=schema.name,
-    by={**schema.row_key, 'type': ['string', 'array'],
-        'items': schema.row_key},
-    limit=schema.positive,
-    marker=schema.marker,
+    host=schema.NAME,
+    resource_class=schema.NAME,
+    trait={**schema.TRAIT, 'type': ['string', 'array'],
+           'items': schema.TRAIT},
+    conductor_group=schema.TEXT,
+    shard=schema.NAME,
+    by={**schema.ROW_KEY, 'type': ['string', 'array'],
+        'items': schema.ROW_KEY},
+    limit=schema.POSITIVE,
+    marker=schema.MARKER,
 )
 
 
@@ -46,6 +46,7 @@ class Profile(wtypes.Base):
     shard = responses.NULLABLE_TEXT
     owner = responses.NULLABLE_TEXT
     lessee = responses.NULLABLE_TEXT
+    pool_project_id = responses.NULLABLE_TEXT
     total = responses.COUNT
     free = responses.COUNT
     reserved = responses.COUNT
@@ -54,6 +55,9 @@ class Profile(wtypes.Base):
     claimable = responses.COUNT
     # Only if the request names a host.
     held = responses.COUNT
+    # Only of sums by project.
+    project_id = responses.NULLABLE_TEXT
+    healthy = responses.COUNT
 
 
 def show_capacity() -> dict[str, Any]:
@@ -67,12 +71,10 @@ def show_capacity() -> dict[str, Any]:
                            [str] if by else [str, str])
     caller = requests.get_caller()
     caller.authorize('capacity')
-    restricted_to = caller.restricted_to('list_all')
     rows, age = capacity.list_rows(
         0 if pecan.request.cache_control.no_cache
         else conf.CONF.reservations.capacity_ttl,
-        capacity.Filter(restricted_to=restricted_to,
-                        unowned=caller.may_use_unowned(restricted_to),
+        capacity.Filter(reach=caller.get_reach('list_all'),
                         traits=frozenset(traits), **query),
         limit and limit + 1, after, tuple(dict.fromkeys(by)))
     pecan.response.age = int(age)

@@ -14,12 +14,13 @@ import webob.exc
 
 from ironic_reservations import exception
 from ironic_reservations import metrics
-from ironic_reservations.matching import explanation
+from ironic_reservations.api import responses
+from ironic_reservations.fleet import explanation
 
 LOG = log.getLogger(__name__)
 
-#: The first class that an exception is an instance of gives its status; the
-#: status of all others is 500.
+#: The first class in this table that an exception is an instance of gives the
+#: status; otherwise it is 500.
 STATUS = (
     (exception.InvalidInput, 400),
     (exception.NotAuthorized, 403),
@@ -70,19 +71,17 @@ def make_response(error: Exception) -> webob.Response:
         LOG.info('Refused the request with status %(status)s: %(message)s',
                  {'status': status, 'message': message})
     more: dict[str, Any] = {}
+    retry = status == 503
     if isinstance(error, exception.NoMatchingNode):
-        metrics.count_refusal(explanation.find_cause(error.explanation))
-        more['explanation'] = error.explanation
-        more |= {name: value for name, value in (
-            ('members', error.members), ('segments', error.segments),
-            ('level', error.level)) if value}
-        if error.ignored:
-            more['ignored'] = error.ignored
+        metrics.count_refusal(
+            explanation.find_cause(error.verdict.explanation))
+        more, retry = responses.present_verdict(
+            error.verdict), error.verdict.retry
     if isinstance(error, exception.QuotaExceeded):
         metrics.count_refusal(explanation.QUOTA)
-        more['quota'] = error.quota
+        more['quota'] = vars(error.quota)
     response = make_envelope(status, message, **more)
-    if status == 503 or getattr(error, 'retry', False):
+    if retry:
         response.retry_after = RETRY_AFTER[status]
     return response
 
@@ -120,7 +119,8 @@ class Errors:
             raise
         except Exception as error:
             environ[_ENVELOPED] = True
-            return make_response(error)(environ, start_response)
+            response: types.WSGIApplication = make_response(error)
+            return response(environ, start_response)
 
 
 class ErrorEnvelope:
@@ -131,7 +131,7 @@ class ErrorEnvelope:
 
     def __call__(self, environ: types.WSGIEnvironment,
                  start_response: types.StartResponse) -> Iterable[bytes]:
-        error: webob.Response | None = None
+        error: types.WSGIApplication | None = None
 
         def start(status: str, headers: list[tuple[str, str]],
                   *exc_info: Any) -> Any:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles requests for groups: /v1/reservations/groups."""
 
+import collections
 from collections.abc import Callable
 import hashlib
 import itertools
@@ -14,11 +15,14 @@ from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.api import markers
+from ironic_reservations.api import patches
 from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
+from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import group_releases
@@ -29,24 +33,24 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
 
 LIST_QUERY = schema.query_validator(
-    limit=schema.positive, marker=schema.marker)
-CREATE_QUERY = schema.query_validator(dry_run=schema.boolean)
-PATCH_BODY = reservations.make_patch_body(
+    limit=schema.POSITIVE, marker=schema.MARKER)
+CREATE_QUERY = schema.query_validator(dry_run=schema.BOOLEAN)
+PATCH_BODY = patches.make_body(
     name for name in reservations.CHANGEABLE if name != 'host')
-SHOW_QUERY = schema.query_validator(marker=schema.marker)
+SHOW_QUERY = schema.query_validator(marker=schema.MARKER)
 
 CREATE_BODY = schema.Validator(schema.closed_object({
-    'uuid': schema.uuid_or_null,
+    'uuid': schema.UUID_OR_NULL,
     # _read_members() checks [reservations] max_members. The maximum of that
     # option limits how many UUIDs are validated.
     'members': {'type': ['integer', 'array'], 'minimum': 1,
                 'maximum': request_spec.MAX_INT, 'minItems': 1,
-                'maxItems': conf.MOST_MEMBERS, 'items': schema.uuid},
-    'policy': schema.policy,
-    'by': schema.by,
+                'maxItems': conf.MOST_MEMBERS, 'items': schema.UUID},
+    'policy': schema.POLICY,
+    'by': schema.BY,
     'levels': {
         'type': ['array', 'null'], 'minItems': 1, 'maxItems': 2,
-        'items': schema.level,
+        'items': schema.LEVEL,
     },
     'request': {
         **reservations.REQUEST_SPEC,
@@ -57,10 +61,10 @@ CREATE_BODY = schema.Validator(schema.closed_object({
 
 
 class Group(wtypes.Base):
-    """A group; see ``membership.Group``."""
+    """A group; see ``values.Group``."""
 
     uuid = wtypes.text
-    policy = responses.Json(**schema.policy)
+    policy = responses.Json(**schema.POLICY)
     by = responses.NULLABLE_TEXT
     # Only of a group with segments. In a list also their number.
     levels = responses.LEVELS
@@ -68,6 +72,8 @@ class Group(wtypes.Base):
     project_id = responses.NULLABLE_TEXT
     description = responses.NULLABLE_TEXT
     created_at = responses.Time()
+    # Number of members by the health of their nodes.
+    health = responses.HEALTH
     # Only in a list: the number of members, and the number in each domain.
     members = responses.COUNT
     domains = responses.DOMAINS
@@ -84,7 +90,7 @@ def create_group() -> dict[str, Any]:
     matcher, request = _read_request(caller, body)
     if requests.is_true(query, 'dry_run'):
         return reservations.present_dry_run(dry_runs.dry_run(
-            matcher, request.quota, request.group, len(request.instances)))
+            matcher, request.limits, request.group, len(request.instances)))
     group, is_new = groups.create_group(matcher, request)
     responses.set_created(
         is_new, responses.make_url(f'/groups/{group.uuid}'))
@@ -98,11 +104,11 @@ def _read_request(
     # Each member has the same owner; the rest of the purpose is the group's.
     assignment = requests.read_permitted_assignment(
         caller, {key: body.get(key) for key in requests.OWNER})
-    restricted_to = caller.restricted_to('create_restricted')
-    lease = requests.read_lease(restricted_to, body)
+    reach = caller.get_reach('create_restricted')
+    lease = requests.read_lease(reach, body)
     with requests.prefix_field('request'):
         matcher = requests.make_matcher(
-            caller, restricted_to, assignment.project_id, body['request'])
+            reach, assignment.project_id, body['request'])
     members = _read_members(body['members'])
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
     instances = (members if isinstance(members, list) else
@@ -113,18 +119,19 @@ def _read_request(
         group = requests.read_levels(levels, group, len(instances))
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=group,
-        digest=_compute_digest(members, matcher.spec),
-        quota=quotas.read_quota(restricted_to))
+        digests=tuple(_compute_digest(members, text) for text in (
+            matcher.spec.canonical, matcher.spec.former)),
+        limits=quotas.read_limits(reach.project_id))
 
 
 def _compute_digest(members: list[str] | int,
-                    spec: request_spec.RequestSpec) -> str:
+                    spec: str) -> str:
     """Return a digest that identifies a request for a group.
 
     :param members: UUIDs of the instances, or their number.
+    :param spec: canonical request spec.
     """
-    return hashlib.sha256(json.dumps(
-        [members, spec.canonical]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([members, spec]).encode()).hexdigest()
 
 
 def list_groups() -> dict[str, Any]:
@@ -132,11 +139,11 @@ def list_groups() -> dict[str, Any]:
     query, caller = requests.read_query(LIST_QUERY), requests.get_caller()
     caller.authorize('list')
     limit = responses.pop_limit(query)
-    restricted_to = caller.restricted_to('list_all')
+    reach = caller.get_reach('list_all')
     after = markers.decode(
         query.get('marker'), 'groups', [int],
-        lambda uuid: [groups.find_group_id(uuid, restricted_to)])
-    rows = groups.find_groups(limit + 1, restricted_to,
+        lambda uuid: [groups.find_group_id(uuid, reach)])
+    rows = groups.find_groups(limit + 1, reach,
                               after[0] if after else None, responses.MAX_PAGE)
     return responses.make_page(
         'groups', rows, limit, _present_in_list,
@@ -155,19 +162,20 @@ def update_group(uuid: str) -> dict[str, Any]:
     """PATCH /v1/reservations/groups/{uuid}"""
     requests.read_query(schema.NO_QUERY)
     caller = requests.get_caller()
-    is_restricted = not caller.may('create_restricted')
+    reach = caller.get_reach('create_restricted')
     changes = reservations.read_changes(
-        requests.read_body(PATCH_BODY), is_restricted)
+        requests.read_body(PATCH_BODY), reach)
     return _present_group(group_updates.update_group(
-        uuid, changes, _make_authorizer(caller, 'update'), is_restricted))
+        uuid, changes, _make_authorizer(caller, 'update'), reach))
 
 
 def delete_group(uuid: str) -> None:
     """DELETE /v1/reservations/groups/{uuid}"""
     requests.read_query(schema.NO_QUERY)
     caller = requests.get_caller()
-    group_releases.release_group(uuid, _make_authorizer(caller, 'delete'),
-                           is_restricted=not caller.may('create_restricted'))
+    group_releases.release_group(
+        uuid, _make_authorizer(caller, 'delete'),
+        caller.get_reach('create_restricted'))
     responses.set_no_content()
 
 
@@ -177,7 +185,7 @@ def _make_authorizer(caller: context.RequestContext,
         caller, rule, lambda group: membership.make_not_found(group.uuid))
 
 
-def _present_group(group: membership.Group, marker: str | None = None,
+def _present_group(group: values.Group, marker: str | None = None,
                    more: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return a group and a page of its members as JSON.
 
@@ -187,7 +195,7 @@ def _present_group(group: membership.Group, marker: str | None = None,
     """
     def look_up(uuid: str) -> list[int | None]:
         for member in group.members:
-            if member.instance_uuid == uuid:
+            if str(member.instance_uuid).lower() == uuid:
                 return [member.node_id]
         raise exception.InvalidInput(
             'marker', 'must be the instance UUID of a member', got=uuid)
@@ -195,7 +203,9 @@ def _present_group(group: membership.Group, marker: str | None = None,
     after = markers.decode(marker, group.uuid, [int], look_up)
     members = [member for member in group.members
                if after is None or member.node_id > after[0]]
-    response = _present_group_alone(group) | (more or {})
+    response = _present_group_alone(group, health=collections.Counter(
+        member.health for member in group.members
+        if member.health is not None)) | (more or {})
     page = responses.fit_rows(
         members, lambda member: reservations.present_reservation(
             member, reservations.LIST_FIELDS),
@@ -208,9 +218,9 @@ def _present_group(group: membership.Group, marker: str | None = None,
     return response
 
 
-def _present_in_list(group: membership.Group) -> dict[str, Any]:
+def _present_in_list(group: values.Group) -> dict[str, Any]:
     """Return a group with the numbers of its members as JSON."""
-    levels = group.levels
+    levels = group_policy.find_levels(group)
     domains = [{'value': levels.show_domain(levels.split_domain(value)),
                 'nodes': nodes} for value, nodes in sorted(
         group.domains.items(), key=lambda item: (-item[1], str(item[0])))]
@@ -221,7 +231,7 @@ def _present_in_list(group: membership.Group) -> dict[str, Any]:
         **({'segments': group.segments} if group.segments else {}))
 
 
-def _present_group_alone(group: membership.Group,
+def _present_group_alone(group: values.Group,
                          **more: Any) -> dict[str, Any]:
     """Return a group without its members as JSON."""
     if group.segment_levels is not None:

@@ -12,15 +12,15 @@ from ironic_reservations.api import schema
 from ironic_reservations.reservations import host_leases
 
 LIST_QUERY = schema.query_validator(
-    host=schema.name, limit=schema.positive, marker=schema.name)
+    host=schema.NAME, limit=schema.POSITIVE, marker=schema.NAME)
 
 ACQUIRE_BODY = schema.Validator(schema.closed_object({
-    'holder': schema.uuid,
+    'holder': schema.UUID,
     'ttl': {'type': 'integer', 'minimum': host_leases.MIN_TTL,
             'maximum': host_leases.MAX_TTL},
 }, required=['holder', 'ttl']), 'body')
 
-GIVE_UP_QUERY = schema.query_validator(holder=schema.uuid)
+GIVE_UP_QUERY = schema.query_validator(holder=schema.UUID)
 
 
 class Host(wtypes.Base):

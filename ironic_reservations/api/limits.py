@@ -12,7 +12,7 @@ from wsgiref import types
 import webob
 
 from ironic_reservations import exception
-from ironic_reservations import text
+from ironic_reservations.shared import text
 
 #: Maximum size of a body in bytes, and maximum nesting of its JSON.
 MAX_BODY, MAX_DEPTH = 64 * 1024, 20
@@ -67,8 +67,8 @@ class BodyLimits:
     The nesting is limited because Ironic gives its threads stacks of 128 KiB
     (``ironic/command/__init__.py``): a deeply nested body would overflow them
     in the JSON parser and crash the process. The application gets a request
-    without a body, so that Pecan and others do not parse it; ``get_body``
-    returns the body.
+    without a body, so that Pecan and other libraries do not parse it;
+    ``get_body`` returns the body.
     """
 
     def __init__(self, app: types.WSGIApplication) -> None:
@@ -80,7 +80,7 @@ class BodyLimits:
         _check_encoding(request)
         body = _read_body(request)
         # A PUT without a body is refused by its path: most paths do not allow
-        # PUT, and the others require a body.
+        # PUT, and the remaining ones require a body.
         if request.method in ('POST', 'PATCH') or (
                 request.method == 'PUT' and body):
             if request.content_type.lower() != 'application/json':
@@ -172,7 +172,8 @@ def drain_body(environ: types.WSGIEnvironment, limit: int) -> None:
 
 def get_body(request: webob.Request) -> bytes:
     """Return the body that ``BodyLimits`` has read."""
-    return request.environ[_BODY]
+    body: bytes = request.environ[_BODY]
+    return body
 
 
 def _check_encoding(request: webob.Request) -> None:
@@ -207,10 +208,11 @@ def _read_body(request: webob.Request) -> bytes:
     try:
         # If the length is unknown, one byte beyond the limit shows whether the
         # body is too long.
-        body = stream.read(MAX_BODY + 1 if length is None else length)
+        body: bytes = stream.read(MAX_BODY + 1 if length is None else length)
     except TimeoutError:
         # The body has stalled. Ironic's server then responds with 408 and
-        # closes the connection; after our response it would not.
+        # closes the connection. After a response of ours it would keep the
+        # connection open.
         raise
     except (MemoryError, OverflowError):
         raise _body_too_large()

@@ -61,7 +61,7 @@ def decode(marker: str | None, order: Any, kinds: Sequence[type],
     """
     if marker is None:
         return None
-    if look_up and re.fullmatch(schema.UUID, marker):
+    if look_up and re.fullmatch(schema.UUID_PATTERN, marker):
         return look_up(marker.lower())
     try:
         padding = '=' * (-len(marker) % 4)

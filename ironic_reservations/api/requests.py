@@ -5,6 +5,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import datetime
 import json
 from typing import Any
 from typing import TypeVar
@@ -17,14 +18,13 @@ from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
-from ironic_reservations import text
+from ironic_reservations import values
 from ironic_reservations.api import access
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
-from ironic_reservations.reservations import membership
-from ironic_reservations.reservations import values
+from ironic_reservations.shared import text
 
 LOG = log.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def make_caller(environ: types.WSGIEnvironment) -> context.RequestContext:
     # Without Keystone, headers with an identity are not checked. The context
     # is stored again for the log, because Ironic, whose versions are read
     # during the first request, stores its own.
-    nobody = environ[access.CONTEXT]
+    nobody: context.RequestContext = environ[access.CONTEXT]
     nobody.update_store()
     return nobody
 
@@ -56,7 +56,8 @@ def read_query(validate: schema.Validator) -> dict[str, Any]:
 
     :raises: InvalidInput.
     """
-    return validate(pecan.request.GET.mixed())
+    query: dict[str, Any] = validate(pecan.request.GET.mixed())
+    return query
 
 
 def read_body(validate: schema.Validator) -> Any:
@@ -73,16 +74,29 @@ def parse_json(body: bytes) -> Any:
     Python also parses NaN and Infinity, which are not JSON. They become a
     value that no schema allows, so that the schema's error names the field.
 
-    :raises: InvalidInput if the body is not JSON in UTF-8.
+    :raises: InvalidInput if the body is not JSON in UTF-8, or an object has a
+        key twice.
     """
     try:
         return json.loads(body.decode('utf-8'),
+                          object_pairs_hook=_make_object,
                           parse_constant=lambda constant: object(),
                           # Python does not parse integers of more than 4,300
                           # digits; 20 digits exceed every maximum.
                           parse_int=lambda digits: int(digits[:20]))
     except ValueError as error:
         raise exception.InvalidInput('body', f'must be valid JSON: {error}')
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; which of two values counts is not defined."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise exception.InvalidInput(
+            'body', 'must not have a key twice in one object',
+            got=next(key for key in keys if keys.count(key) > 1))
+    return result
 
 
 @contextlib.contextmanager
@@ -98,7 +112,8 @@ def prefix_field(field: str) -> Iterator[None]:
 
 def is_true(query: dict[str, Any], name: str) -> bool:
     """Return whether a boolean parameter of a validated query is true."""
-    return query.get(name, 'false').lower() == 'true'
+    value: str = query.get(name, 'false')
+    return value.lower() == 'true'
 
 
 def make_authorizer(caller: context.RequestContext, rule: str,
@@ -107,8 +122,8 @@ def make_authorizer(caller: context.RequestContext, rule: str,
     """Return a function that checks whether the caller may act on an object.
 
     If the policy does not let the caller see a reservation or a group, the
-    function raises NotFound, except for one of the caller's own project, about
-    which there is nothing to hide. Otherwise it raises NotAuthorized.
+    function raises NotFound, unless it belongs to the caller's own project,
+    which knows that it exists. Otherwise it raises NotAuthorized.
 
     :param rule: last part of the name of the policy rule.
     :param make_error: returns the NotFound for an object.
@@ -165,47 +180,68 @@ def read_holder(request: dict[str, Any]) -> str | None:
         return None
     if request.get('host') is None:
         raise exception.InvalidInput('holder', 'requires host')
-    return request['holder'].lower()
+    holder: str = request['holder']
+    return holder.lower()
 
 
-def read_lease(restricted_to: str | None, body: dict[str, Any]) -> int | None:
+def read_lease(reach: values.Ownership, body: dict[str, Any]) -> int | None:
     """Return the lease in a body, or the default.
 
-    :param restricted_to: project of a project-scoped caller.
+    :param reach: that of the caller.
     :returns: seconds, or None for a reservation that does not expire.
-    :raises: InvalidInput if it exceeds [reservations] max_lease, or if it is
-        missing and [reservations] require_lease is set.
+    :raises: InvalidInput; see ``check_lease``.
     """
     options, seconds = conf.CONF.reservations, body.get('expires_in')
-    if seconds is not None:
-        return check_lease(seconds)
-    seconds = min(options.default_lease, options.max_lease) or None
-    if seconds is None and restricted_to is not None and options.require_lease:
-        raise exception.InvalidInput(
-            'expires_in', f'is required, {_describe_max_lease()}')
-    return seconds
+    if seconds is None:
+        seconds = min(options.default_lease, options.max_lease) or None
+    return check_lease(seconds, reach)
 
 
-def check_lease(seconds: float | None) -> int:
+def check_lease(seconds: float | None, reach: values.Ownership) -> int | None:
     """Return a lease as an integer number of seconds.
 
-    :param seconds: None for no lease, which exceeds every limit.
-    :raises: InvalidInput if it exceeds [reservations] max_lease.
+    :param seconds: None for no lease.
+    :param reach: that of the caller. A project-scoped caller needs a lease if
+        [reservations] require_lease is set.
+    :raises: InvalidInput if there is no lease, or if it exceeds
+        [reservations] max_lease.
     """
-    if seconds is None or seconds > conf.CONF.reservations.max_lease:
+    options = conf.CONF.reservations
+    maximum = (f'at most {options.max_lease} '
+               f'({text.format_duration(options.max_lease)}), see '
+               f'[reservations] max_lease')
+    if seconds is None:
+        if reach.is_limited and options.require_lease:
+            raise exception.InvalidInput(
+                'expires_in', f'is required, because [reservations] '
+                              f'require_lease is set; it must be {maximum}')
+        return None
+    if seconds > options.max_lease:
         raise exception.InvalidInput(
-            'expires_in', f'must be {_describe_max_lease()}', got=seconds)
+            'expires_in', f'must be {maximum}', got=seconds)
     return int(seconds)
 
 
-def _describe_max_lease() -> str:
-    seconds = conf.CONF.reservations.max_lease
-    return (f'at most {seconds} ({text.format_duration(seconds)}), see '
-            f'[reservations] max_lease')
+def read_time(name: str, body: dict[str, Any]) -> datetime.datetime | None:
+    """Return a time in UTC without a time zone, in whole seconds.
+
+    :raises: InvalidInput.
+    """
+    text = body.get(name)
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError, OverflowError):
+        time = datetime.datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return time.astimezone(datetime.UTC).replace(
+                tzinfo=None, microsecond=0)
+    raise exception.InvalidInput(
+        name, 'must be a time with a time zone, such as '
+              '2030-12-31T18:00:00Z', got=text)
 
 
 def read_group(group: dict[str, Any], uuid: str,
-               project_id: str | None) -> membership.GroupRequest:
+               project_id: str | None) -> values.GroupRequest:
     """Return the group that a request names.
 
     :param group: may have the keys ``policy`` and ``by``, or ``segment``.
@@ -223,14 +259,14 @@ def read_group(group: dict[str, Any], uuid: str,
         raise exception.InvalidInput('policy', 'is required with by')
     if by is None and policy is not None:
         raise exception.InvalidInput('by', 'is required with policy')
-    return read_fields(membership.GroupRequest, {
+    return read_fields(values.GroupRequest, {
         **group, 'uuid': uuid, 'project_id': project_id,
         'segment': None if segment is None else int(segment)})
 
 
 def read_levels(levels: list[dict[str, Any]],
-                group: membership.GroupRequest,
-                members: int) -> membership.GroupRequest:
+                group: values.GroupRequest,
+                members: int) -> values.GroupRequest:
     """Return a new group with the levels that a request names.
 
     :param levels: one or two objects with the keys ``by``, ``policy`` and
@@ -273,7 +309,7 @@ def read_levels(levels: list[dict[str, Any]],
 
 
 def read_membership(body: dict[str, Any],
-                    project_id: str | None) -> membership.GroupRequest | None:
+                    project_id: str | None) -> values.GroupRequest | None:
     """Return the group that a reservation is to join.
 
     Also converts the UUID in the body to lower case, because the body is the
@@ -289,44 +325,33 @@ def read_membership(body: dict[str, Any],
         return read_group(group, group['uuid'], project_id)
 
 
-def make_matcher(caller: context.RequestContext, restricted_to: str | None,
-                 project_id: str | None, spec: dict[str, Any],
-                 is_claim: bool = False) -> matching.Matcher:
+def make_matcher(reach: values.Ownership, project_id: str | None,
+                 spec: dict[str, Any], is_claim: bool = False
+                 ) -> matching.Matcher:
     """Return the Matcher of a validated request spec.
 
-    :param restricted_to: project of a project-scoped caller.
+    :param reach: that of the caller.
     :param project_id: project of the reservation.
     :param is_claim: whether the request names a reservation. It need not
         constrain the node then, and may claim a dedicated one.
     :raises: NotAuthorized, InvalidInput.
     """
-    is_restricted = restricted_to is not None
-    ownership = spec.get('ownership') or (
-        'project' if is_restricted else 'any')
-    unowned = caller.may_use_unowned(restricted_to)
-    if is_restricted and ownership not in (
-            ('project', 'project_or_none') if unowned else ('project',)):
+    kind = spec.get('ownership') or ('project' if reach.is_limited else 'any')
+    if reach.is_limited and kind not in ('project', reach.kind):
         raise exception.NotAuthorized(
-            f'ownership: "{ownership}" is not allowed. Only system-scope and '
-            f'service callers may reserve nodes that their project neither '
-            f'owns nor leases; the policy '
+            f'ownership: "{kind}" is not allowed. Only system-scope and '
+            f'service callers may reserve nodes that their project does not '
+            f'own, lease or have in a pool; the policy '
             f'baremetal:reservation:create_unowned may allow '
             f'"project_or_none".')
-    if is_restricted and (ownership == 'project_or_none') == unowned:
-        # These are all nodes that the caller may use.
-        ownership = 'any'
-    if ownership == 'any':
-        owner_filter = None
-    elif project_id is not None:
-        owner_filter = matching.Ownership(
-            project_id, ownership == 'project_or_none')
-    else:
+    if kind != 'any' and project_id is None and not reach.is_limited:
         raise exception.InvalidInput(
             'ownership', 'must be any for a reservation without project_id',
-            got=ownership)
+            got=kind)
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(
             spec, conf.CONF.reservations.match, required=not is_claim),
-        restricted_to, unowned, owner_filter,
+        reach, values.Ownership(
+            reach.project_id if reach.is_limited else project_id, kind),
         dedicated=() if is_claim else tuple(
-            conf.CONF.reservations.dedicated_traits))
+            conf.CONF.reservations.dedicated_traits), is_claim=is_claim)

@@ -12,13 +12,14 @@ from oslo_utils import timeutils
 from oslo_utils import uuidutils
 from wsme import types as wtypes
 
-from ironic_reservations import conf
-from ironic_reservations import constants
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.api import capacity
 from ironic_reservations.api import markers
+from ironic_reservations.api import notices
+from ironic_reservations.api import patches
 from ironic_reservations.api import requests
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
@@ -27,48 +28,47 @@ from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import notices as node_notices
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
-
-#: Maximum number of operations in a JSON Patch.
-MAX_OPERATIONS = 64
+from ironic_reservations.shared import constants
 
 LIST_QUERY = schema.query_validator(
-    host=schema.name,
-    node=schema.name,
-    project_id=schema.name,
-    resource_class=schema.name,
+    host=schema.NAME,
+    node=schema.NAME,
+    project_id=schema.NAME,
+    resource_class=schema.NAME,
     state={'enum': list(constants.STATES)},
-    group=schema.uuid,
-    expires_before=schema.name,
-    fields=schema.name,
-    limit=schema.positive,
-    marker=schema.marker,
-    sort_key=schema.sort_key,
-    sort_dir=schema.sort_dir,
+    group=schema.UUID,
+    expires_before=schema.NAME,
+    fields=schema.NAME,
+    limit=schema.POSITIVE,
+    marker=schema.MARKER,
+    sort_key=schema.SORT_KEY,
+    sort_dir=schema.SORT_DIR,
 )
 
 CREATE_QUERY = schema.query_validator(
-    dry_run=schema.boolean, adopt=schema.boolean)
+    dry_run=schema.BOOLEAN, adopt=schema.BOOLEAN)
 
 #: The query of POST ?adopt=true.
-ADOPT_QUERY = schema.query_validator(adopt=schema.boolean)
+ADOPT_QUERY = schema.query_validator(adopt=schema.BOOLEAN)
 
-SHOW_QUERY = schema.query_validator(fields=schema.name)
+SHOW_QUERY = schema.query_validator(fields=schema.NAME)
 
 #: The query of PATCH and DELETE.
-WRITE_QUERY = schema.query_validator(host=schema.name, holder=schema.uuid)
+WRITE_QUERY = schema.query_validator(host=schema.NAME, holder=schema.UUID)
 
 #: Schemas of the keys that PATCH can change.
 CHANGEABLE: dict[str, Any] = {
     'host': schema.nullable_text(minLength=1),
     # requests.read_lease() checks [reservations] max_lease, the maximum.
-    'expires_in': {**schema.integer, 'minimum': 1},
+    'expires_in': {**schema.INTEGER, 'minimum': 1},
     'description': schema.nullable_text(),
 }
 
@@ -76,11 +76,11 @@ CHANGEABLE: dict[str, Any] = {
 #: that differ only in these are equal.
 ENVELOPE: dict[str, Any] = {
     **CHANGEABLE,
-    'instance_uuid': schema.uuid_or_null,
+    'instance_uuid': schema.UUID_OR_NULL,
     'project_id': schema.nullable_text(minLength=1),
     'user_id': schema.nullable_text(minLength=1),
-    'holder': schema.uuid_or_null,
-    'claim': schema.claim,
+    'holder': schema.UUID_OR_NULL,
+    'claim': schema.CLAIM,
 }
 
 REQUEST_SPEC: dict[str, Any] = {
@@ -88,13 +88,13 @@ REQUEST_SPEC: dict[str, Any] = {
     'additionalProperties': False,
     'properties': {
         **ENVELOPE,
-        'memory_mb': schema.integer,
-        'vcpus': schema.integer,
-        'root_gb': schema.integer,
-        'ephemeral_gb': schema.integer,
-        'swap': schema.integer,
-        'vcpu_weight': schema.integer,
-        'rxtx_factor': schema.number,
+        'memory_mb': schema.INTEGER,
+        'vcpus': schema.INTEGER,
+        'root_gb': schema.INTEGER,
+        'ephemeral_gb': schema.INTEGER,
+        'swap': schema.INTEGER,
+        'vcpu_weight': schema.INTEGER,
+        'rxtx_factor': schema.NUMBER,
         'name': schema.nullable_text(),
         'flavorid': schema.nullable_text(),
         'extra_specs': schema.text_map(1024),
@@ -104,8 +104,8 @@ REQUEST_SPEC: dict[str, Any] = {
             'properties': {
                 'id': schema.nullable_text(),
                 'properties': schema.text_map(1024),
-                'min_ram': schema.integer,
-                'min_disk': schema.integer,
+                'min_ram': schema.INTEGER,
+                'min_disk': schema.INTEGER,
             },
         },
         'resource_class': schema.nullable_text(minLength=1),
@@ -113,15 +113,15 @@ REQUEST_SPEC: dict[str, Any] = {
         'shard': schema.nullable_text(minLength=1),
         'candidate_nodes': {
             'type': ['array', 'null'], 'minItems': 1,
-            'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.name,
+            'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.NAME,
         },
         'ownership': {'enum': [*constants.OWNERSHIPS, None]},
         'group': {
             'type': ['object', 'null'],
             'additionalProperties': False,
             'required': ['uuid'],
-            'properties': {'uuid': schema.uuid, 'policy': schema.policy,
-                           'by': schema.by, 'segment': schema.integer},
+            'properties': {'uuid': schema.UUID, 'policy': schema.POLICY,
+                           'by': schema.BY, 'segment': schema.INTEGER},
         },
     },
 }
@@ -139,33 +139,12 @@ CREATE_BODY = schema.Validator(REQUEST_SPEC, 'body')
 ADOPT_BODY = schema.Validator({
     **REQUEST_SPEC, 'required': ['instance_uuid'],
     'properties': {**omit_keys('expires_in', 'claim'),
-                   'instance_uuid': schema.uuid}}, 'body')
+                   'instance_uuid': schema.UUID}}, 'body')
 
 
-def make_patch_body(names: Iterable[str]) -> schema.Validator:
-    """Return the Validator of a JSON Patch.
+PATCH_BODY = patches.make_body(CHANGEABLE)
 
-    ``PATCH_VALUES`` checks its values.
-
-    :param names: keys of ``CHANGEABLE`` that it may change.
-    """
-    return schema.Validator({
-        'type': 'array',
-        'minItems': 1,
-        'maxItems': MAX_OPERATIONS,
-        'items': schema.closed_object({
-            'op': {'enum': ['add', 'replace', 'remove']},
-            'path': {'enum': [f'/{name}' for name in names]},
-            'value': {},
-        }, required=['op', 'path']),
-    }, 'body')
-
-
-PATCH_BODY = make_patch_body(CHANGEABLE)
-
-PATCH_VALUES = schema.Validator(schema.closed_object({
-    name: {**value, 'type': value['type'][0]}
-    for name, value in CHANGEABLE.items()}), 'body')
+PATCH_VALUES = patches.make_values(CHANGEABLE)
 
 
 class Reservation(wtypes.Base):
@@ -178,6 +157,8 @@ class Reservation(wtypes.Base):
     state = responses.Json(enum=[*constants.STATES])
     provision_state = wtypes.text
     resource_class = responses.NULLABLE_TEXT
+    health = responses.NULLABLE_TEXT
+    maintenance = bool
     project_id = responses.NULLABLE_TEXT
     user_id = responses.NULLABLE_TEXT
     request_spec = responses.Json(
@@ -186,13 +167,16 @@ class Reservation(wtypes.Base):
     group = responses.Json(
         type='object', required=['uuid', 'policy', 'by', 'domain'],
         properties={
-            'uuid': schema.uuid, 'policy': schema.policy, 'by': schema.by,
+            'uuid': schema.UUID, 'policy': schema.POLICY, 'by': schema.BY,
             'levels': responses.LEVELS.schema, 'domain': responses.DOMAIN,
             'segment': {'type': ['integer', 'null']}})
     expires_at = responses.NULLABLE_TIME
     description = responses.NULLABLE_TEXT
     created_at = responses.Time()
     updated_at = responses.NULLABLE_TIME
+    # The planned and the open ones of the node. In lists and groups only if
+    # requested.
+    notices = [notices.Notice]
     links = responses.Json(type='array', items=responses.whole_object(
         href={'type': 'string', 'format': 'uri'}, rel={'type': 'string'}))
 
@@ -200,9 +184,10 @@ class Reservation(wtypes.Base):
 FIELDS = tuple(attribute.name
                for attribute in wtypes.list_attributes(Reservation))
 
-#: Default fields of reservations in lists and groups. A request spec may be a
-#: thousand times as long as all other fields.
-LIST_FIELDS = tuple(name for name in FIELDS if name != 'request_spec')
+#: Default fields of reservations in lists and groups. A request spec, or all
+#: notices, may be a thousand times as long as all other fields.
+LIST_FIELDS = tuple(name for name in FIELDS
+                    if name not in ('request_spec', 'notices'))
 
 # Fields that are computed from attributes of a values.Reservation: a function,
 # and the attributes that it reads. All other fields are attributes.
@@ -214,9 +199,11 @@ _COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
             reservation.request_spec),  # type: ignore[arg-type]  # was read
         ('request_spec',)),
     'group': (
-        lambda reservation: _present_membership(reservation),
+        lambda reservation: present_membership(reservation),
         ('group_uuid', 'group_policy', 'group_by', 'group_segment_levels',
          'domain', 'segment')),
+    'maintenance': (lambda reservation: bool(reservation.maintenance),
+                    ('maintenance',)),
     # Only a reserved node has an expiry time.
     'expires_at': (lambda reservation: reservation.effective_expiry,
                    ('expires_at', 'provision_state')),
@@ -226,7 +213,7 @@ _COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
 }
 
 
-def _present_membership(reservation: values.Reservation) -> dict[str, Any]:
+def present_membership(reservation: values.Reservation) -> dict[str, Any]:
     """Return the group of a reservation as JSON."""
     group = {'uuid': reservation.group_uuid,
              'policy': reservation.group_policy, 'by': reservation.group_by}
@@ -269,15 +256,47 @@ def create_reservation() -> dict[str, Any]:
     if claim is not None and (request.group is not None or dry_run):
         raise exception.InvalidInput(
             'claim', 'cannot be combined with group or dry_run')
-    if claim is not None:
-        uuid, _, segment = claim.lower().partition(':')
-        return _respond(matcher.spec, *claims.claim_reservation(
-            uuid, matcher, request, _make_authorizer(caller, 'delete'),
-            int(segment) if segment else None))
-    if dry_run:
-        return present_dry_run(dry_runs.dry_run(
-            matcher, request.quota, request.group))
-    return _respond(matcher.spec, *holds.hold_node(matcher, request))
+    uuid, _, segment = (claim or '').lower().partition(':')
+    try:
+        if claim is not None:
+            return _respond(caller, matcher.spec, *claims.claim_reservation(
+                uuid, matcher, request, _make_authorizer(caller, 'delete'),
+                int(segment) if segment else None))
+        if dry_run:
+            return present_dry_run(dry_runs.dry_run(
+                matcher, request.limits, request.group))
+        return _respond(
+            caller, matcher.spec, *holds.hold_node(matcher, request))
+    except exception.NotFound:
+        _check_project(caller, request, uuid or (
+            request.group.uuid if request.group else ''))
+        raise
+
+
+def _check_project(caller: context.RequestContext, request: obtain.Request,
+                   uuid: str) -> None:
+    """Raise another error if a missing group belongs to another project.
+
+    Callers without a project read which one they have to name. A compute
+    service names that of its user, who must not learn what others have.
+
+    :param uuid: a group or a reservation.
+    :raises: NotFound.
+    """
+    if request.project_id is not None or not caller.may('create_restricted'):
+        return
+    for kind, find in (('Group', groups.get_group),
+                       ('Reservation', lookup.get_reservation)):
+        try:
+            target = find(uuid)
+        except exception.NotFound:
+            continue
+        if (target.project_id not in (None, request.assignment.project_id)
+                and caller.may('get', target)):
+            raise exception.NotFound(
+                f'{kind} {uuid} belongs to another project, '
+                f'{target.project_id}: name it with project_id (--project in '
+                f'the command).')
 
 
 def _read_request(
@@ -287,18 +306,18 @@ def _read_request(
     assignment = requests.read_permitted_assignment(caller, body)
     holder = requests.read_holder(body)
     group = requests.read_membership(body, assignment.project_id)
-    restricted_to = caller.restricted_to('create_restricted')
-    lease = requests.read_lease(restricted_to, body)
+    reach = caller.get_reach('create_restricted')
+    lease = requests.read_lease(reach, body)
     matcher = requests.make_matcher(
-        caller, restricted_to, assignment.project_id, select_spec(body),
+        reach, assignment.project_id, select_spec(body),
         is_claim=body.get('claim') is not None)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
     return matcher, obtain.Request(
         (instance_uuid.lower(),), assignment, lease, body.get('project_id'),
         holder, group,
         # A claimed reservation is already counted.
-        quota=quotas.read_quota(
-            restricted_to if body.get('claim') is None else None))
+        limits=quotas.read_limits(
+            reach.project_id if body.get('claim') is None else None))
 
 
 def select_spec(body: dict[str, Any]) -> dict[str, Any]:
@@ -313,19 +332,20 @@ def _adopt_node(caller: context.RequestContext) -> dict[str, Any]:
     assignment = requests.read_fields(values.Assignment, body)
     group = requests.read_membership(body, assignment.project_id)
     spec = request_spec.RequestSpec.from_server(select_spec(body))
-    return _respond(spec, *adoption.adopt_instance(
-        body['instance_uuid'].lower(), spec, assignment,
+    return _respond(caller, spec, *adoption.adopt_instance(
+        body['instance_uuid'], spec, assignment,
         requests.read_holder(body), group))
 
 
-def _respond(spec: request_spec.RequestSpec, reservation: values.Reservation,
-             is_new: bool) -> dict[str, Any]:
+def _respond(caller: context.RequestContext, spec: request_spec.RequestSpec,
+             reservation: values.Reservation, is_new: bool) -> dict[str, Any]:
     """Return the response to a POST, and set its status and location.
 
     :param spec: request spec of this request.
     :param is_new: False if an earlier request has made the reservation.
     """
-    response = present_reservation(reservation) | responses.show_ignored(spec)
+    response = _make_presenter(caller, [reservation])(
+        reservation) | responses.show_ignored(spec)
     responses.set_created(is_new, response['links'][0]['href'])
     return response
 
@@ -334,9 +354,8 @@ def list_reservations() -> dict[str, Any]:
     """GET /v1/reservations"""
     query, caller = requests.read_query(LIST_QUERY), requests.get_caller()
     caller.authorize('list')
-    restricted_to = caller.restricted_to('list_all')
-    if restricted_to is not None and query.get(
-            'project_id', restricted_to) != restricted_to:
+    reach = caller.get_reach('list_all')
+    if not reach.has_project(query.get('project_id', reach.project_id)):
         raise exception.NotAuthorized(
             f'project_id: only system-scope and service callers may list '
             f'reservations of another project; got "{query["project_id"]}"')
@@ -345,7 +364,7 @@ def list_reservations() -> dict[str, Any]:
     after = markers.decode(
         query.pop('marker', None), order,
         [type(lookup.NULL_VALUES[name]) for name in order],
-        lambda uuid: lookup.find_position(uuid, order, restricted_to))
+        lambda uuid: lookup.find_position(uuid, order, reach))
     if 'group' in query:
         query['group_uuid'] = query.pop('group').lower()
     if 'expires_before' in query:
@@ -354,48 +373,51 @@ def list_reservations() -> dict[str, Any]:
     # One more row than the limit shows whether there is a next page. A stored
     # request spec is at most twice as long as in a response.
     rows = lookup.find_reservations(
-        lookup.Filters(restricted_to, **query), order, after, limit + 1,
+        lookup.Filters(reach, **query), order, after, limit + 1,
         _list_attributes(fields), room=2 * responses.MAX_PAGE)
     return responses.make_page(
-        'reservations', rows, limit,
-        lambda reservation: present_reservation(reservation, fields),
+        'reservations', rows, limit, _make_presenter(caller, rows, fields),
         lambda last: markers.encode(order, lookup.get_position(last, order)))
 
 
 def show_reservation(instance_uuid: str) -> dict[str, Any]:
     """GET /v1/reservations/{instance_uuid}"""
     fields = pop_fields(requests.read_query(SHOW_QUERY)) or FIELDS
-    return present_reservation(expiry.get_or_purge(
-        instance_uuid, _make_authorizer(requests.get_caller(), 'get')), fields)
+    caller = requests.get_caller()
+    reservation = expiry.get_or_purge(
+        instance_uuid, _make_authorizer(caller, 'get'))
+    return _make_presenter(caller, [reservation], fields)(reservation)
 
 
 def update_reservation(instance_uuid: str) -> dict[str, Any]:
     """PATCH /v1/reservations/{instance_uuid}"""
-    actor, caller, is_restricted = _identify_writer()
-    changes = read_changes(requests.read_body(PATCH_BODY), is_restricted)
-    if is_restricted and 'host' in changes:
+    actor, caller, reach = _identify_writer()
+    changes = read_changes(requests.read_body(PATCH_BODY), reach)
+    if reach.is_limited and 'host' in changes:
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may change the host '
             'of a reservation.')
-    return present_reservation(updates.update_reservation(
+    reservation = updates.update_reservation(
         instance_uuid, changes, _make_authorizer(caller, 'update'), actor,
-        is_restricted))
+        reach)
+    return _make_presenter(caller, [reservation])(reservation)
 
 
 def delete_reservation(instance_uuid: str) -> None:
     """DELETE /v1/reservations/{instance_uuid}"""
-    actor, caller, is_restricted = _identify_writer()
+    actor, caller, reach = _identify_writer()
     releases.release_reservation(
         instance_uuid, _make_authorizer(caller, 'delete'), actor,
-        is_restricted)
+        reach)
     responses.set_no_content()
 
 
-def _identify_writer() -> tuple[values.Actor, context.RequestContext, bool]:
-    """Return the actor, the caller, and whether it is project-scoped."""
+def _identify_writer() -> tuple[values.Actor, context.RequestContext,
+                                values.Ownership]:
+    """Return the actor, the caller and its reach."""
     query, caller = requests.read_query(WRITE_QUERY), requests.get_caller()
     return (values.Actor(query.get('host'), requests.read_holder(query)),
-            caller, not caller.may('create_restricted'))
+            caller, caller.get_reach('create_restricted'))
 
 
 def _make_authorizer(caller: context.RequestContext,
@@ -408,16 +430,45 @@ def _make_authorizer(caller: context.RequestContext,
 def _list_attributes(fields: Iterable[str]) -> set[str]:
     """Return the attributes of a values.Reservation that fields need."""
     return {attribute for name in fields for attribute in (
-        _COMPUTED[name][1] if name in _COMPUTED else (name,))}
+        ('node_id', 'has_notices') if name == 'notices'
+        else _COMPUTED[name][1] if name in _COMPUTED else (name,))}
+
+
+def _make_presenter(caller: context.RequestContext,
+                    rows: Iterable[values.Reservation],
+                    fields: Iterable[str] = FIELDS
+                    ) -> Callable[[values.Reservation], dict[str, Any]]:
+    """Return a function that returns one of some reservations as JSON.
+
+    Their notices are read at once, as far as the caller may see them.
+
+    :param fields: see ``present_reservation``.
+    """
+    if 'notices' not in fields:
+        return lambda reservation: present_reservation(reservation, fields)
+    reach = caller.get_reach('notices')
+    node_ids = [row.node_id for row in rows if row.node_id is not None
+                and row.has_notices in (None, True)]
+    # Even a call that reads nothing costs a round trip to the database.
+    by_node = (node_notices.find_on_nodes(node_ids, reach) if node_ids
+               else {})
+    return lambda reservation: {
+        **present_reservation(reservation, fields),
+        # A page has room for the notices of one node, however many.
+        'notices': responses.fit_rows(
+            by_node.get(reservation.node_id or 0, ()),
+            lambda notice: notices.present_notice(notice, reach),
+            responses.MAX_PAGE // 2)}
 
 
 def present_reservation(reservation: values.Reservation,
                         fields: Iterable[str] = FIELDS) -> dict[str, Any]:
     """Return a reservation as JSON.
 
-    :param fields: names of the fields to show; links are always shown.
+    :param fields: names of the fields to show; links are always shown, and
+        notices only by ``_make_presenter``.
     """
-    names = {*fields, 'links'}
+    names = {*fields, 'links'} - {'notices'}
     if reservation.group_uuid is None:
         names.discard('group')
     return responses.make_json(Reservation, {
@@ -425,52 +476,44 @@ def present_reservation(reservation: values.Reservation,
         else getattr(reservation, name) for name in names})
 
 
-def present_dry_run(verdict: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of ``dry_runs.dry_run`` as JSON.
+def present_dry_run(result: dry_runs.DryRun) -> dict[str, Any]:
+    """Return the result of a dry run as JSON.
 
     The domains of a group may occupy half of the response, and the profiles
     the rest.
     """
-    response = responses.make_json(DryRun, {**verdict, 'profiles': []})
-    if 'domains' in response:
-        response['domains'] = responses.fit_rows(
-            response['domains'], room=responses.MAX_PAGE // 2)
+    verdict = result.verdict
+    items = responses.present_verdict(verdict) | {
+        'matching_nodes': verdict.matching_nodes, 'profiles': []}
+    if verdict.domains is not None:
+        items['domains'] = responses.fit_rows(
+            verdict.domains,
+            lambda domain: {'value': domain[0], 'nodes': domain[1]},
+            responses.MAX_PAGE // 2)
+    if verdict.quota is not None:
+        items['quota'] = vars(verdict.quota)
+    response = responses.make_json(DryRun, items)
     response['profiles'] = responses.fit_rows(
-        verdict['profiles'],
+        result.profiles,
         lambda profile: responses.make_json(capacity.Profile, profile),
         responses.MAX_PAGE - responses.count_bytes(response))
     return response
 
 
 def read_changes(operations: list[dict[str, Any]],
-                 is_restricted: bool = False) -> dict[str, Any]:
+                 reach: values.Ownership = values.ALL) -> dict[str, Any]:
     """Return the changes of a JSON Patch.
 
-    :param operations: validated by ``make_patch_body``.
-    :param is_restricted: whether the caller is bound to its project, and must
-        keep a lease if [reservations] require_lease is set.
+    :param operations: validated by ``PATCH_BODY``.
+    :param reach: that of the caller. A project-scoped caller must keep a lease
+        if [reservations] require_lease is set.
     :returns: see ``updates.update_reservation``.
     :raises: InvalidInput.
     """
-    changes: dict[str, Any] = {}
-    for number, operation in enumerate(operations):
-        name = operation['path'][1:]
-        if operation['op'] == 'remove' and name == 'host':
-            raise exception.InvalidInput(
-                f'{number}.op', f'must be add or replace for /{name}',
-                got='remove')
-        if operation['op'] != 'remove' and 'value' not in operation:
-            raise exception.InvalidInput(
-                f'{number}.value', 'is required with add and replace')
-        changes[name] = None
-        if operation['op'] != 'remove':
-            changes |= PATCH_VALUES({name: operation['value']})
+    changes = patches.read_values(operations, PATCH_VALUES, ('host',))
     if 'expires_in' in changes:
-        seconds = changes.pop('expires_in')
-        if seconds is not None or (
-                is_restricted and conf.CONF.reservations.require_lease):
-            seconds = requests.check_lease(seconds)
-        changes['lease'] = seconds
+        changes['lease'] = requests.check_lease(
+            changes.pop('expires_in'), reach)
     return changes
 
 

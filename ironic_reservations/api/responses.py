@@ -15,6 +15,7 @@ from wsme import types as wtypes
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import conf
+from ironic_reservations import verdicts
 from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 
@@ -98,14 +99,15 @@ NULLABLE_TEXT = Json(type=['string', 'null'])
 NULLABLE_TIME = Time(['string', 'null'])
 COUNT = Json(**_COUNT)
 TEXTS = Json(type='array', items={'type': 'string'})
-LEVELS = Json(type='array', items=schema.level)
+HEALTH = Json(type='object', additionalProperties=_COUNT)
+LEVELS = Json(type='array', items=schema.LEVEL)
 DOMAINS = Json(type='array', items=whole_object(value=DOMAIN, nodes=_COUNT))
 #: How many members or segments of a new group are wanted, and there is room
 #: for.
 ROOM = Json(**whole_object(wanted=_COUNT, available=_COUNT))
 QUOTA = Json(**whole_object(resource={'type': 'string'}, limit=_COUNT,
                             used=_COUNT, requested=_COUNT))
-#: See ``matching.explanation``.
+#: See ``verdicts.Explanation``.
 EXPLANATION = Json(
     type='object', required=['considered', 'eliminated'], properties={
         'considered': _COUNT,
@@ -130,6 +132,31 @@ def make_json(datatype: type[wtypes.Base],
             if attribute.name in values}
 
 
+def present_explanation(explanation: verdicts.Explanation) -> dict[str, Any]:
+    """Return an explanation as JSON."""
+    nearest = explanation.nearest
+    return {
+        'considered': explanation.considered,
+        'eliminated': [{'by': name, 'nodes': number}
+                       for name, number in explanation.eliminated.items()],
+        **({} if nearest is None else {'nearest': {
+            name: value for name, value in (
+                ('by', nearest.by), ('value', nearest.value),
+                ('nodes', nearest.nodes), ('segments', nearest.segments))
+            if value is not None}})}
+
+
+def present_verdict(verdict: verdicts.Verdict) -> dict[str, Any]:
+    """Return the items that a refusal and a dry run have in common."""
+    return {
+        'explanation': present_explanation(verdict.explanation),
+        **{name: vars(room) for name, room in (
+            ('members', verdict.members), ('segments', verdict.segments))
+           if room is not None},
+        **({} if verdict.level is None else {'level': verdict.level}),
+        **({'ignored': verdict.ignored} if verdict.ignored else {})}
+
+
 def show_ignored(spec: request_spec.RequestSpec) -> dict[str, Any]:
     """Return the item that lists the extra specs not compared with nodes."""
     return {'ignored': spec.ignored} if spec.ignored else {}
@@ -137,8 +164,8 @@ def show_ignored(spec: request_spec.RequestSpec) -> dict[str, Any]:
 
 def pop_limit(query: dict[str, Any]) -> int:
     """Remove the limit from a query, and return the length of a page."""
-    return min(int(query.pop('limit', conf.CONF.api.max_limit)),
-               conf.CONF.api.max_limit)
+    max_limit: int = conf.CONF.api.max_limit
+    return min(int(query.pop('limit', max_limit)), max_limit)
 
 
 def make_page(name: str, rows: Sequence[Row], limit: int,

@@ -10,7 +10,10 @@ import webob.exc
 
 from ironic_reservations.api import capacity
 from ironic_reservations.api import groups
+from ironic_reservations.api import history
 from ironic_reservations.api import hosts
+from ironic_reservations.api import notices
+from ironic_reservations.api import pools
 from ironic_reservations.api import reservations
 from ironic_reservations.api import schema
 
@@ -37,12 +40,37 @@ ROUTES: dict[str, dict[str, _Handler]] = {
         'PATCH': groups.update_group,
         'DELETE': groups.delete_group,
     },
+    '/v1/reservations/history': {
+        'GET': history.list_history,
+    },
     '/v1/reservations/hosts': {
         'GET': hosts.list_host_leases,
     },
     '/v1/reservations/hosts/{host}': {
         'PUT': hosts.acquire_host_lease,
         'DELETE': hosts.give_up_host_lease,
+    },
+    '/v1/reservations/notices': {
+        'GET': notices.list_notices,
+        'POST': notices.create_notices,
+    },
+    '/v1/reservations/notices/{uuid}': {
+        'PATCH': notices.update_notices,
+    },
+    '/v1/reservations/pools': {
+        'GET': pools.list_pools,
+        'POST': pools.create_pool,
+    },
+    '/v1/reservations/pools/{uuid}': {
+        'GET': pools.show_pool,
+        'PATCH': pools.update_pool,
+        'DELETE': pools.delete_pool,
+    },
+    '/v1/reservations/pools/{uuid}/nodes': {
+        'POST': pools.change_nodes,
+    },
+    '/v1/reservations/pools/{uuid}/nodes/{node}': {
+        'DELETE': pools.remove_node,
     },
     '/v1/reservations/{instance_uuid}': {
         'GET': reservations.show_reservation,
@@ -53,7 +81,8 @@ ROUTES: dict[str, dict[str, _Handler]] = {
 
 #: Schema of the names in a path.
 NAMES = schema.Validator(schema.closed_object({
-    'instance_uuid': schema.uuid, 'uuid': schema.uuid, 'host': schema.host,
+    'instance_uuid': schema.UUID, 'uuid': schema.UUID, 'host': schema.HOST,
+    'node': schema.NAME,
 }), 'path')
 
 # A slash at the end of a path is ignored.
@@ -85,7 +114,7 @@ class Application(pecan.Pecan):
         """
         for pattern, handlers in _PATTERNS:
             if match := pattern.fullmatch(path):
-                names = [value if name == 'host' else value.lower()
+                names = [value if name in ('host', 'node') else value.lower()
                          for name, value in NAMES(match.groupdict()).items()]
                 return _choose_handler(handlers, req.method), names
         raise webob.exc.HTTPNotFound()

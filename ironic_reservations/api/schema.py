@@ -9,14 +9,14 @@ from typing import Any
 
 import jsonschema
 
-from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations.fleet import capacity
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
+from ironic_reservations.shared import constants
 
 #: Regular expression of a UUID.
-UUID = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
+UUID_PATTERN = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
 
 # Text must not contain NUL, which ends a string in some databases, nor lone
 # surrogates, which cannot be encoded as UTF-8. A name must not contain control
@@ -35,12 +35,12 @@ _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
 _CAPABILITY = (
     group_policy.CAPABILITY
     + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}(?<! )')
-# What the domains of a group are, and by what capacity rows are summed.
+# Keys of the domains of groups, and keys by which capacity rows are summed.
 _BY = (rf'^(?:{"|".join((*group_policy.COLUMNS, _CAPABILITY))}'
        rf'|{group_policy.TRAIT}[A-Z0-9_]{{1,255}})\Z')
 _ROW_KEY = rf'^(?:{"|".join((*capacity.COLUMNS, _CAPABILITY))})\Z'
-_UUID = rf'^{UUID}\Z'
-_CLAIM = rf'^{UUID}(?::(?:0|[1-9][0-9]{{0,8}}))?\Z'
+_UUID = rf'^{UUID_PATTERN}\Z'
+_CLAIM = rf'^{UUID_PATTERN}(?::(?:0|[1-9][0-9]{{0,8}}))?\Z'
 # URL-safe base64; also matches a UUID.
 _MARKER = r'^[A-Za-z0-9_-]+\Z'
 
@@ -52,26 +52,27 @@ _DIRECTIONS, _KEYS = (
 #: Maximum number of extra specs, and of properties of an image.
 MAX_KEYS = 1024
 
-name = {'type': 'string', 'maxLength': 255, 'pattern': _NAME, 'minLength': 1}
-text = {'type': 'string', 'maxLength': 255, 'pattern': _NAME}
-host = {**name, 'pattern': _HOST}
-trait = {'type': 'string', 'pattern': _TRAIT}
-number = {'type': ['number', 'null'], 'minimum': 0,
+NAME = {'type': 'string', 'maxLength': 255, 'pattern': _NAME,
+        'minLength': 1}
+TEXT = {'type': 'string', 'maxLength': 255, 'pattern': _NAME}
+HOST = {**NAME, 'pattern': _HOST}
+TRAIT = {'type': 'string', 'pattern': _TRAIT}
+NUMBER = {'type': ['number', 'null'], 'minimum': 0,
           'maximum': request_spec.MAX_INT}
-integer = {**number, 'type': ['integer', 'null']}
-uuid = {'type': 'string', 'pattern': _UUID}
-marker = {'type': 'string', 'maxLength': 8192, 'pattern': _MARKER}
-uuid_or_null = {**uuid, 'type': ['string', 'null']}
-policy = {'enum': [*constants.POLICIES, None]}
-by = {'type': ['string', 'null'], 'pattern': _BY}
-level_policy = {'enum': list(constants.POLICIES)}
-level_by = {'type': 'string', 'pattern': _BY}
-row_key = {'type': 'string', 'pattern': _ROW_KEY}
-claim = {'type': ['string', 'null'], 'pattern': _CLAIM}
-boolean = {'type': 'string', 'pattern': _BOOLEAN}
-positive = {'type': 'string', 'pattern': _POSITIVE}
-sort_key = {'type': 'string', 'pattern': _KEYS}
-sort_dir = {'type': 'string', 'pattern': _DIRECTIONS}
+INTEGER = {**NUMBER, 'type': ['integer', 'null']}
+UUID = {'type': 'string', 'pattern': _UUID}
+MARKER = {'type': 'string', 'maxLength': 8192, 'pattern': _MARKER}
+UUID_OR_NULL = {**UUID, 'type': ['string', 'null']}
+POLICY = {'enum': [*constants.POLICIES, None]}
+BY = {'type': ['string', 'null'], 'pattern': _BY}
+LEVEL_POLICY = {'enum': list(constants.POLICIES)}
+LEVEL_BY = {'type': 'string', 'pattern': _BY}
+ROW_KEY = {'type': 'string', 'pattern': _ROW_KEY}
+CLAIM = {'type': ['string', 'null'], 'pattern': _CLAIM}
+BOOLEAN = {'type': 'string', 'pattern': _BOOLEAN}
+POSITIVE = {'type': 'string', 'pattern': _POSITIVE}
+SORT_KEY = {'type': 'string', 'pattern': _KEYS}
+SORT_DIR = {'type': 'string', 'pattern': _DIRECTIONS}
 
 
 def nullable_text(**keywords: Any) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def text_map(max_length: int) -> dict[str, Any]:
     """Return the schema of an object of texts, or null."""
     return {'type': ['object', 'null'],
             # First, because the check of each key takes 25 microseconds.
-            'maxProperties': MAX_KEYS, 'propertyNames': name,
+            'maxProperties': MAX_KEYS, 'propertyNames': NAME,
             'additionalProperties': nullable_text(maxLength=max_length,
                                                   pattern=_TEXT)}
 
@@ -97,9 +98,9 @@ def closed_object(properties: dict[str, Any],
 
 
 #: A level of a group; only the last one has a segment.
-level = closed_object({
-    'by': level_by, 'policy': level_policy,
-    'segment': {**integer, 'minimum': 1},
+LEVEL = closed_object({
+    'by': LEVEL_BY, 'policy': LEVEL_POLICY,
+    'segment': {**INTEGER, 'minimum': 1},
 }, required=['by', 'policy'])
 
 
@@ -125,11 +126,12 @@ _PATTERNS = {
             'segment',
 }
 
-_TYPES = {'array': 'a list', 'integer': 'an integer', 'null': 'null',
+_TYPES = {'array': 'a list', 'boolean': 'true or false',
+          'integer': 'an integer', 'null': 'null',
           'number': 'a number', 'object': 'an object', 'string': 'a string'}
 
-# What each keyword of a schema requires, by the keyword's value: the end of a
-# sentence that begins with "must".
+# Texts for error messages: the continuation of "must" for each keyword of a
+# schema, given its value.
 _REQUIREMENTS: dict[str, Callable[[Any], str | None]] = {
     'type': lambda value: 'be ' + ' or '.join(
         _TYPES[type_] for type_ in
@@ -143,7 +145,10 @@ _REQUIREMENTS: dict[str, Callable[[Any], str | None]] = {
     'minItems': lambda value: 'not be empty' if value == 1 else (
         f'have at least {value} items'),
     'maxItems': lambda value: f'have at most {value} items',
-    'maxProperties': lambda value: f'have at most {value} keys',
+    'minProperties': lambda value: 'not be empty' if value == 1 else (
+        f'have at least {value} keys'),
+    'maxProperties': lambda value: (
+        f'have at most {value} key{"" if value == 1 else "s"}'),
     'enum': lambda value: 'be one of ' + ', '.join(
         str(member) for member in value if member is not None),
     'pattern': _PATTERNS.get,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles the API versions in headers: Ironic's, and our own.
 
-Ironic's version does not change our behaviour. But clients negotiate one with
-Ironic and send it to us, too, so we refuse the versions that Ironic would
+Ironic's version does not change our behaviour. But clients negotiate a version
+with Ironic and also send it to us, so we refuse the versions that Ironic would
 refuse, and every response has Ironic's three version headers.
 
 Every response, errors included, also has our own version, so that a client
@@ -31,7 +31,7 @@ MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 #: The version of our API, whose history is in the API reference. Each addition
 #: or change increments the second number.
 OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
-OWN_VERSION = '1.5'
+OWN_VERSION = '1.8'
 
 _VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """ironic-reservations-dbsync: create, upgrade and drop our tables."""
 
+from collections.abc import Sequence
 import importlib.resources
+import random
 import sys
+import time
 from typing import Any
 
 from alembic import command
 from alembic import config as alembic_config
-from alembic import runtime
+import alembic.util
 from oslo_config import cfg
+from oslo_db import exception as db_exc
 import sqlalchemy as sa
 from sqlalchemy import schema
 
@@ -17,6 +21,8 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
+from ironic_reservations.db import notice_rows
+from ironic_reservations.db import pool_rows
 from ironic_reservations.db import reservation_rows
 
 
@@ -30,11 +36,21 @@ def make_config(connection: sa.Connection | None) -> alembic_config.Config:
     return config
 
 
+# The rows of Alembic's table: one, or none before the first upgrade.
+_REVISIONS = sa.select(sa.table(models.VERSION_TABLE,
+                                sa.column('version_num', sa.String)))
+
+# Seconds for which an upgrade waits for concurrent upgrades.
+_PATIENCE = 30
+
 #: All tables, in the order in which they are dropped.
 _TABLES = (sa.Table(models.VERSION_TABLE, sa.MetaData()),
-             models.reservations,
-             *(table for table in models.Base.metadata.sorted_tables
-               if table is not models.reservations))
+           models.reservations,
+           *(table for table in models.Base.metadata.sorted_tables
+             if table is not models.reservations))
+
+# Maximum number of nodes that are named.
+_MAX_NAMES = 20
 
 
 def drop(connection: sa.Connection, options: Any) -> int:
@@ -47,17 +63,26 @@ def drop(connection: sa.Connection, options: Any) -> int:
 
     :param options: see ``_add_commands``.
     :returns: the exit status.
-    :raises: Conflict if nodes are held.
+    :raises: Conflict if nodes are held, or a pool exists.
     """
     inspector = sa.inspect(connection)
     present = set(inspector.get_table_names())
     tables = [table for table in _TABLES if table.name in present]
-    number = 0
-    # A table without these columns is not ours, and holds no nodes.
-    if models.reservations in tables and {'node_id', 'instance_uuid'} <= {
-            column['name']
-            for column in inspector.get_columns('reservations')}:
+
+    def has_columns(table: sa.Table, *names: str) -> bool:
+        # Without these columns, a table is not ours.
+        return table in tables and {*names} <= {
+            column['name'] for column in inspector.get_columns(table.name)}
+
+    number = pools = 0
+    cordons: Sequence[str] = ()
+    if has_columns(models.reservations, 'node_id', 'instance_uuid'):
         number = connection.scalar(reservation_rows.COUNT_CARRIED) or 0
+    if has_columns(models.notices, 'node_id', 'node_uuid', 'cordon',
+                   'starts_at', 'ends_at'):
+        cordons = connection.scalars(notice_rows.CORDONED_NODES).all()
+    if has_columns(models.pools, 'id', 'expires_at'):
+        pools = connection.scalar(pool_rows.COUNT) or 0
     # Requests must not wait for this transaction while the operator thinks.
     connection.rollback()
     if number and not options.force:
@@ -66,12 +91,22 @@ def drop(connection: sa.Connection, options: Any) -> int:
             f'lease has expired, run "ironic-reservations-manage sweep". '
             f'--force drops the tables anyway; the nodes then keep their '
             f'instance_uuid until they are torn down.')
+    if pools and not options.force:
+        raise exception.Conflict(
+            f'{pools} pools exist: their nodes would be free for all '
+            f'projects. Delete them with "openstack baremetal reservation '
+            f'pool delete"; --force drops the tables anyway.')
     if not tables:
         print('There is nothing to drop.')
         return 0
+    if cordons:
+        print(f'The open cordons of {len(cordons)} nodes end: '
+              + ', '.join(cordons[:_MAX_NAMES])
+              + (' ...' if cordons[_MAX_NAMES:] else ''))
     if not options.yes and not _confirm(
             f'Drop the tables {", ".join(table.name for table in tables)}'
-            + (f' with {number} live reservations' if number else '')):
+            + (f' with {number} live reservations' if number else '')
+            + (f' and {pools} pools' if pools else '')):
         print('Nothing was dropped.')
         return 1
     for table in tables:
@@ -87,17 +122,62 @@ def _report_step(step: Any, **_kwargs: Any) -> None:
           file=sys.stderr, flush=True)
 
 
+def _check_step(ctx: Any, **_kwargs: Any) -> None:
+    """Check that no concurrent upgrade has recorded a later revision.
+
+    If this one has inserted its first revision after that, the table would
+    have two. The statement also reads rows that were committed after this
+    transaction began. It is rolled back by the exception.
+    """
+    if len(ctx.connection.scalars(_REVISIONS.with_for_update()).all()) > 1:
+        raise alembic.util.CommandError('The tables have two revisions.')
+
+
 def upgrade(connection: sa.Connection, options: Any) -> None:
-    """Upgrade the tables to a revision, and print the one they are at."""
+    """Upgrade the tables to a revision, and print the current one.
+
+    Several processes may upgrade at once, also on different members of a
+    Galera cluster, where no lock of the database excludes the others. One of
+    them records each revision. The other processes fail and try again: steps
+    skip the work that is already done.
+
+    :raises: Conflict if other processes are still upgrading in the end.
+    """
     config = make_config(connection)
+    config.attributes['on_version_apply'] = [_check_step]
     # Show progress, because the tables of a large fleet take a while.
     if sys.stderr.isatty():
-        config.attributes['on_version_apply'] = _report_step
-    command.upgrade(config, options.revision or 'head')
-    revision = runtime.migration.MigrationContext.configure(
-        connection, opts={'version_table': models.VERSION_TABLE}
-    ).get_current_revision()
-    print(f'done, at {revision}')
+        config.attributes['on_version_apply'].append(_report_step)
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        before = _read_state(connection)
+        try:
+            command.upgrade(config, options.revision or 'head')
+            break
+        except (db_exc.DBError, sa.exc.SQLAlchemyError,
+                alembic.util.CommandError) as error:
+            connection.rollback()
+            if not (engine.is_conflict(error)
+                    or _read_state(connection) != before):
+                raise
+            if time.monotonic() > give_up:
+                raise exception.Conflict(
+                    'Another process is upgrading the tables; run the command '
+                    'again when it has ended.')
+            time.sleep(random.uniform(0.1, 0.5))
+    _, revisions = _read_state(connection)
+    print(f'done, at {", ".join(revisions)}')
+
+
+def _read_state(connection: sa.Connection) -> tuple[set[str], Sequence[str]]:
+    """Return the names of our tables, and their revision, if there is one."""
+    names = {table.name for table in _TABLES} & {
+        *sa.inspect(connection).get_table_names()}
+    revisions = (connection.scalars(_REVISIONS).all()
+                 if models.VERSION_TABLE in names else ())
+    # Other processes must not wait for this transaction.
+    connection.rollback()
+    return names, revisions
 
 
 def _confirm(question: str) -> bool:
@@ -136,7 +216,7 @@ def _add_commands(subparsers: Any) -> None:
                                 help='do not ask for confirmation')
             parser.add_argument('--force', action='store_true',
                                 help='drop them even if reservations are '
-                                     'live')
+                                     'live, or pools exist')
 
 
 @cmd.command

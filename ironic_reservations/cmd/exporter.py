@@ -26,16 +26,18 @@ import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
-from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import metrics
+from ironic_reservations import values
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import host_leases
-from ironic_reservations.reservations import values
+from ironic_reservations.reservations import notices
+from ironic_reservations.reservations import pools
+from ironic_reservations.shared import constants
 
 if typing.TYPE_CHECKING:
     from _typeshed import wsgi
@@ -50,7 +52,7 @@ OPTIONS = (
     cfg.PortOpt('port', default=6387, help='The TCP port to listen on.'),
 )
 
-#: Seconds for which a scrape waits for another one.
+#: Seconds for which a scrape waits for another scrape.
 PATIENCE = 5
 
 #: Seconds after which an idle connection is closed.
@@ -92,6 +94,8 @@ def _count() -> list[core.Metric]:
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.find_state(provision_state)] += number
     leases = host_leases.find_leases(limit=None)
+    notice_counts = {(kind, state): 0 for kind in constants.NOTICE_KINDS
+                     for state in ('planned', 'open')}
     [[now]] = engine.fetch_rows(sa.select(functions.utcnow()))
     return [
         _gauge('nodes', 'Nodes that are free, reserved, taken or out of '
@@ -113,6 +117,13 @@ def _count() -> list[core.Metric]:
         _gauge('host_standbys', 'Standby processes of the host',
                {(lease.host,): lease.standbys or 0 for lease in leases},
                'host'),
+        _gauge('pool_nodes', 'Nodes of pools', {
+            (pool.uuid, pool.project_id, state): pool.summary[state]
+            for pool in pools.count_pools()
+            for state in constants.NODE_STATES},
+            'pool', 'project_id', 'state'),
+        _gauge('notices', 'Planned and open notices',
+               notice_counts | notices.count_notices(), 'kind', 'state'),
     ]
 
 
@@ -140,7 +151,9 @@ def _worker_metrics() -> Iterable[core.Metric]:
         # The API creates it when it starts.
         return ()
     try:
-        return multiprocess.MultiProcessCollector(None, folder).collect()
+        counters: Iterable[core.Metric] = multiprocess.MultiProcessCollector(
+            None, folder).collect()
+        return counters
     except (OSError, ValueError, RuntimeError) as error:
         # Files vanish while we read them when the API restarts.
         LOG.error("Cannot read the API's counters: %s", error)
@@ -153,8 +166,8 @@ def serialize_scrapes(app: 'wsgi.WSGIApplication',
 
     Concurrent counts of the fleet would only slow each other down.
 
-    :param patience: seconds for which a request waits for another one, before
-        the response is 503.
+    :param patience: seconds for which a request waits for another request,
+        before the response is 503.
     """
     lock = threading.Lock()
 

@@ -15,7 +15,6 @@ import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
-from ironic_reservations import constants
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import policy
@@ -24,8 +23,10 @@ from ironic_reservations.db import cluster
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations.db import node_rows
 from ironic_reservations.db import tables
 from ironic_reservations.reservations import quotas
+from ironic_reservations.shared import constants
 
 #: Maximum difference, in seconds, between the clocks of this host and of the
 #: database.
@@ -53,7 +54,8 @@ def _use_database(check: _Check) -> _Check:
             return check(self)
         except (exception.ReservationsError, db_exc.DBError, ImportError,
                 sa.exc.SQLAlchemyError) as error:
-            return _failure(f'the database cannot be used: {error}')
+            return _failure('the database cannot be used: '
+                            + cmd.describe_error(error))
     return run
 
 
@@ -130,6 +132,19 @@ class Checks(upgradecheck.UpgradeCommands):
             f'the clocks of this host and of the database differ by '
             f'{difference}')
 
+    @_use_database
+    def _prepared(self) -> upgradecheck.Result:
+        """Check that no available node carries something of a tenant."""
+        with engine.create_engine().connect() as connection:
+            count = connection.execute(sa.select(sa.func.count()).select_from(
+                node_rows.SELECT_PREPARED.subquery())).scalar_one()
+        if not count:
+            return _SUCCESS
+        return _warning(
+            f'{count} available nodes carry an instance_info, a VIF or a '
+            f'volume target, and cannot be held: "ironic-reservations-manage '
+            f'audit" lists them, with the commands that remove it')
+
     def _policy_names(self) -> upgradecheck.Result:
         """Check that each rule of ours in the policy file exists."""
         enforcer = policy.get_enforcer()
@@ -170,7 +185,8 @@ class Checks(upgradecheck.UpgradeCommands):
             return _SUCCESS
         return _warning(
             'neither "[reservations] quota" nor "require_lease" is set: a '
-            'project can hold all nodes that it owns or leases indefinitely')
+            'project can hold all nodes that it owns, leases or has in a pool '
+            'indefinitely')
 
     def _unowned(self) -> upgradecheck.Result:
         """Check that a project cannot hold all unowned nodes."""
@@ -183,7 +199,7 @@ class Checks(upgradecheck.UpgradeCommands):
         return _warning(
             f'the policy {rule} allows some callers, and "[reservations] '
             f'quota" is not set: a project can hold all nodes that nobody '
-            f'owns or leases')
+            f'owns, leases or has in a pool')
 
     def _service_role(self) -> upgradecheck.Result:
         """Check that compute services may hold a node for a server."""
@@ -208,6 +224,7 @@ class Checks(upgradecheck.UpgradeCommands):
                        ('Database revision', _revision),
                        ('Stale reads', _stale_reads),
                        ('Clocks', _clocks),
+                       ('Prepared nodes', _prepared),
                        ('Policy rules', _policy_names),
                        ('Service role', _service_role),
                        ('Quota', _quota),

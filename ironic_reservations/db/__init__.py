@@ -3,4 +3,15 @@
 
 Transactions that write are opened by the package ``reservations`` and the
 health check only.
+
+* ``models``: our tables, and the columns of Ironic's that we use.
+* ``engine``: the connection, and the retry of aborted requests.
+* ``tables``: checks the schema of a database before it is used.
+* ``cluster``: makes reads wait for other members of a Galera cluster.
+* ``node_rows``, ``reservation_rows``, ``group_rows``, ``project_rows``,
+  ``host_rows``, ``notice_rows``, ``pool_rows``, ``history_rows``: the
+  statements on each table, with the SQL above each one.
+* ``counting``: the statements that count the fleet.
+* ``expressions``: facts of nodes, and conditions on nodes and reservations.
+* ``functions``: functions that databases spell differently.
 """

@@ -46,7 +46,8 @@ def _get_sync_wait(connection: sa.Connection) -> int | None:
         connection.info[_SYNC_WAIT] = (
             int(variables['wsrep_sync_wait'])
             if variables.get('wsrep_on') == 'ON' else None)
-    return connection.info[_SYNC_WAIT]
+    bits: int | None = connection.info[_SYNC_WAIT]
+    return bits
 
 
 def _set_sync_wait(connection: sa.Connection, bits: int) -> None:

@@ -5,23 +5,25 @@ The nodes of a hardware profile have the same facts (``expressions.PROFILE``).
 They are counted by the reason why they cannot be held.
 """
 
+import array
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import functools
 import random
-import re
 import typing
 from typing import Any
 
 import sqlalchemy as sa
 
 from ironic_reservations import matching
-from ironic_reservations.constants import PROVISION_STATES
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations.db import node_rows
+from ironic_reservations.shared.constants import PROVISION_STATES
 
 nodes = models.nodes
 node_traits = models.node_traits
@@ -34,10 +36,32 @@ _EXPIRED_NODES = sa.select(reservations.c.node_id).join_from(
 _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
     reservations, nodes, expressions.CLAIMABLE).correlate(None)
 
-# Conditions of nodes that cannot be held, by reason. If several are true, the
-# first in ``matching.REASONS`` counts.
+# The database selects these once, which takes less time than an EXISTS for
+# each free node.
+_CORDONED_NODES = sa.select(models.notices.c.node_id).join_from(
+    models.notices, nodes, expressions.NOTICE_ON_NODE
+).where(expressions.IS_CORDON).correlate(None)
+
+_NOTICED_NODES = sa.select(models.notices.c.node_id).join_from(
+    models.notices, nodes, expressions.NOTICE_ON_NODE
+).where(expressions.NOTICE_OPEN).correlate(None)
+
+_POOLED_NODES = sa.select(models.pool_nodes.c.node_id).join_from(
+    models.pool_nodes, models.pools,
+    models.pools.c.id == models.pool_nodes.c.pool_id
+).join(nodes, expressions.IN_POOL).where(
+    expressions.POOL_LIVE).correlate(None)
+
+# The node is not in maintenance, its health is not refused, and it has no open
+# notice.
+_HEALTHY = sa.and_(
+    sa.func.coalesce(nodes.c.maintenance, sa.false()) == sa.false(),
+    sa.not_(expressions.UNHEALTHY), nodes.c.id.not_in(_NOTICED_NODES))
+
+# Conditions of nodes that cannot be held, or cannot join a pool, by reason. If
+# several are true, the first in ``matching.REASONS`` counts.
 _CONDITIONS: dict[str, sa.ColumnElement[bool]] = {
-    # Ironic's allocations set the instance, too.
+    # An allocation of Ironic also sets the instance.
     matching.ALLOCATED: nodes.c.allocation_id.is_not(None),
     # Reserved, and an instance may claim the reservation.
     matching.CLAIMABLE: sa.and_(
@@ -54,12 +78,22 @@ _CONDITIONS: dict[str, sa.ColumnElement[bool]] = {
     'child node': nodes.c.parent_node.is_not(None),
     'health': expressions.UNHEALTHY,
     'deferred action': expressions.DEFERRED,
+    'cordoned': nodes.c.id.in_(_CORDONED_NODES),
+    matching.PREPARED: expressions.PREPARED,
+    matching.POOLED: nodes.c.id.in_(_POOLED_NODES),
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
+# The projects that have nodes in pools, by id. It is read once for a count:
+# to group all nodes by it would take longer.
+_POOL_PROJECTS = sa.select(
+    models.pool_nodes.c.node_id, models.pools.c.project_id
+).select_from(nodes).where(expressions.POOL_OF_NODE)
+
 #: Number of ids that a statement counts. Its temporary table fits in memory,
 #: in the default ``tmp_table_size`` of 16 MiB. On disk, a million nodes would
-#: take five times the CPU time. Nor does a request wait long for a page.
+#: take five times the CPU time. A short page also keeps the wait of a request
+#: short.
 PAGE = 100_000
 
 #: Up to this number of ids, ``texts_repeat`` would take longer than it saves.
@@ -70,33 +104,94 @@ FEW = 3000
 _SAMPLE_SIZE, _MAX_DISTINCT = 1000, 0.97
 
 
-def _find_first(reasons: Iterable[str]) -> sa.ColumnElement[Any]:
-    """Return the first of these reasons that applies to a node, or NULL."""
-    return sa.case(*((_CONDITIONS[reason], sa.literal(reason))
+def _find_first(reasons: Iterable[str], **conditions: sa.ColumnElement[bool]
+                ) -> sa.ColumnElement[Any]:
+    """Return the first of these reasons that applies to a node, or NULL.
+
+    :param conditions: replace those of some reasons.
+    """
+    by_reason = _CONDITIONS | conditions
+    return sa.case(*((by_reason[reason], sa.literal(reason))
                      for reason in reasons), else_=sa.null())
 
 
-_REASON = _find_first(matching.REASONS)
+# For single nodes: it reads all that they carry.
+_REASON = _find_first(matching.HOLD_REASONS)
+_JOIN_REASON = _find_first(matching.JOIN_REASONS)
+
+
+def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a node is in the page; by default in any."""
+    return node_id.between(sa.bindparam('begin', 0, sa.Integer),
+                           sa.bindparam('end', 2 ** 31 - 1, sa.Integer))
+
+
+def _have_instance_info() -> sa.ColumnElement[bool]:
+    """Return ``expressions.has_instance_info`` in a form for many nodes.
+
+    An index finds the nodes without an instance. The column of a deployed node
+    may be long, and is not read.
+    """
+    others = nodes.alias('others')
+    return nodes.c.id.in_(sa.select(others.c.id).where(
+        _is_in_page(others.c.id), others.c.instance_uuid.is_(None),
+        others.c.provision_state == 'available',
+        expressions.has_instance_info(others)).correlate(None))
+
+
+def _find_reason(has_info: sa.ColumnElement[bool],
+                 candidates: Collection[Collection[str]] = (),
+                 for_pool: bool = False) -> sa.ColumnElement[Any]:
+    """Return the first reason that applies to a node, or NULL, for a count.
+
+    It reads the ports of candidates only: to read those of all nodes would
+    take half as long as the rest of the count.
+
+    :param has_info: whether the node has an ``instance_info``.
+    """
+    if candidates:
+        has_info = sa.or_(has_info, sa.and_(_is_candidate(candidates),
+                                            expressions.PREPARED))
+    return _find_first(
+        matching.JOIN_REASONS if for_pool else matching.HOLD_REASONS,
+        prepared=has_info)
+
+
+def _is_candidate(
+        candidates: Collection[Collection[str]]) -> sa.ColumnElement[bool]:
+    return sa.or_(*map(expressions.is_named, candidates))
+
 
 # 1 for a node that is being deployed, in use or being torn down, with or
-# without an instance, or on which that failed for its instance; otherwise 0.
+# without an instance, or whose deployment or tear-down failed for its
+# instance; otherwise 0.
 _TAKEN = sa.case((sa.or_(
     nodes.c.provision_state.in_(
         state for name in ('deploying', 'active', 'releasing')
         for state in PROVISION_STATES[name]),
-    sa.and_(_REASON.in_((matching.ALLOCATED, matching.RESERVED)),
+    sa.and_(_find_first((matching.ALLOCATED, matching.CLAIMABLE,
+                         matching.RESERVED)).in_(
+                             (matching.ALLOCATED, matching.RESERVED)),
             nodes.c.provision_state.in_(PROVISION_STATES['error']))), 1),
     else_=0)
 
 #: Facts that are equal for all nodes of a profile group.
 FACTS = tuple(name for name in expressions.PROFILE if name != 'capabilities')
 
+#: Further facts, of a count by project: the project that has the node, and
+#: whether it can be used: ``1`` or ``0``.
+PROJECT_FACTS: dict[str, sa.ColumnElement[Any]] = {
+    'project_id': reservations.c.project_id,
+    'healthy': sa.case((_HEALTHY, sa.literal('1')), else_=sa.literal('0'))}
+
 
 class NodeCount(typing.NamedTuple):
     """A number of nodes that are equal in the first six fields.
 
     :param facts: their facts in the database, by the names of
-        ``expressions.PROFILE`` without ``capabilities``.
+        ``expressions.PROFILE`` without ``capabilities``, and of
+        ``PROJECT_FACTS`` if requested. And ``pool_project_id``: the project
+        that has them in a pool, or None.
     :param capabilities: text of their property of that name, or None.
     :param candidate: UUID and name, if it is a single node that is among the
         candidates; otherwise None.
@@ -105,7 +200,7 @@ class NodeCount(typing.NamedTuple):
     :param taken: 1 if they are in use, being deployed or being torn down;
         otherwise 0.
     :param host: the compute host that holds them, if requested.
-    :param ids: their ids, separated by commas; a number if it is one.
+    :param ids: their ids.
     """
 
     facts: dict[str, str | None]
@@ -115,11 +210,12 @@ class NodeCount(typing.NamedTuple):
     taken: int
     host: str | None
     nodes: int
-    ids: str | int
+    ids: 'array.array[int]'
 
 
 def count_pages(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False, resource_class: str | None = None
+                with_hosts: bool = False, with_projects: bool = False,
+                for_pool: bool = False
                 ) -> Iterator[tuple[list[NodeCount], bool]]:
     """Count the nodes of each hardware profile, one page of ids at a time.
 
@@ -130,13 +226,17 @@ def count_pages(candidates: Collection[Collection[str]] = (),
     :param candidates: sets of UUIDs and names. A node in one of them is
         counted separately.
     :param with_hosts: whether to count the nodes of each host separately.
-    :param resource_class: in normal form; count only the nodes of this class.
+    :param with_projects: whether to count nodes with different
+        ``PROJECT_FACTS`` separately.
+    :param for_pool: whether the reasons are why nodes cannot join a pool.
     :returns: iterator of pairs: counts, of which several may differ only in
         their nodes; and whether there is another page.
     """
     statement = select_counts(candidates, with_hosts, texts_repeat(),
-                              _find_spellings(resource_class))
-    make_facts = functools.cache(_make_facts)
+                              with_projects, for_pool)
+    projects = dict(map(tuple, engine.fetch_rows(_POOL_PROJECTS)))
+    make_facts = functools.cache(functools.partial(
+        _make_facts, more=tuple(PROJECT_FACTS) if with_projects else ()))
     decode_text = functools.cache(functions.decode_text)
     begin = 1
     while begin is not None:
@@ -148,51 +248,148 @@ def count_pages(candidates: Collection[Collection[str]] = (),
                 nodes.c.id >= begin + PAGE))
         # Attributes of the rows would take three times as long.
         yield [NodeCount(
-            make_facts(*texts), decode_text(capabilities),
-            uuid and (uuid, name), reason, taken, decode_text(host), number,
-            ids,
-        ) for (*texts, capabilities, reason, taken, number, ids, uuid, name,
-               host) in rows], begin is not None
+            make_facts(*texts, project_id), decode_text(capabilities),
+            uuid and (uuid, name), reason, taken, decode_text(host),
+            len(pool_ids), pool_ids,
+        ) for (*texts, capabilities, reason, taken, _, ids, uuid, name,
+               host) in rows
+               for project_id, pool_ids in _divide_by_pool(
+                   _parse_ids(ids), projects).items()], begin is not None
 
 
-def _find_spellings(resource_class: str | None) -> list[str] | None:
-    """Return the spellings of a class in the fleet.
+def _divide_by_pool(ids: 'array.array[int]', projects: Mapping[int, str]
+                    ) -> Mapping[str | None, 'array.array[int]']:
+    """Return ids of nodes by the project that has them in a pool, or None.
 
-    SELECT DISTINCT resource_class FROM nodes
-
-    :returns: None if no class is given. Names with spaces or accents are
-        always included: the database may regard them as equal to others, of
-        which it then returns only one.
+    :param projects: projects by id.
     """
-    if resource_class is None:
-        return None
-    return [name for (name,) in engine.fetch_rows(
-        sa.select(nodes.c.resource_class).distinct())
-        if name is not None and (
-            matching.has_class(name, resource_class)
-            or not re.fullmatch(r'[\w.-]*', name, re.ASCII))]
+    if not projects:
+        return {None: ids}
+    result: dict[str | None, array.array[int]] = {}
+    for node_id in ids:
+        result.setdefault(projects.get(node_id), array.array('I')).append(
+            node_id)
+    return result
 
 
-def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:
-    return dict(zip(FACTS, map(functions.decode_text, texts), strict=True))
+def _parse_ids(ids: str | int) -> 'array.array[int]':
+    """Return the ids in a text such as ``3,4``, or a single one."""
+    return array.array('I', map(int, ids.split(',')) if isinstance(ids, str)
+                       else (ids,))
 
 
-def select_held_nodes(reservation_ids: Collection[int | None]
-                      ) -> sa.Select[Any]:
+def read_reasons(ids: Iterable[int], for_pool: bool = False
+                 ) -> list[tuple[int, str | None]]:
+    """Return the ids of the nodes that exist, each with its reason.
+
+    :returns: see ``NodeCount.reason``.
+    """
+    return [(node_id, reason) for node_id, reason in engine.fetch_rows(
+        sa.select(nodes.c.id, _JOIN_REASON if for_pool else _REASON).where(
+            nodes.c.id.in_(list(ids))))]
+
+
+def read_counts(ids: Iterable[int], for_pool: bool = False
+                ) -> list[tuple[NodeCount, str | None]]:
+    """Count some nodes one by one, and read their properties.
+
+    SELECT resource_class, ..., JSON_VALUE(properties, '$.cpus'), ...,
+           CASE ... END AS reason, id, uuid, name, properties
+    FROM nodes WHERE id IN (...)
+
+    :returns: pairs of the count of a node, which is a candidate, and the text
+        of its properties at the same moment.
+    """
+    columns: list[sa.ColumnElement[Any]] = [
+        functions.as_bytes(expressions.PROFILE[name])
+        for name in (*FACTS, 'capabilities')]
+    columns += [_JOIN_REASON if for_pool else _REASON,
+                expressions.POOL_PROJECT,
+                *(nodes.c[name]
+                  for name in ('id', 'uuid', 'name', 'properties'))]
+    statement = sa.select(*(
+        column.label(f'column_{number}')
+        for number, column in enumerate(columns)
+    )).where(nodes.c.id.in_(list(ids)))
+    counts = []
+    for (*texts, capabilities, reason, project_id, node_id, uuid, name,
+         properties) in engine.fetch_rows(statement):
+        counts.append((NodeCount(
+            _make_facts(*texts, project_id),
+            functions.decode_text(capabilities),
+            (uuid, name), reason, 0, None, 1, _parse_ids(node_id)),
+            properties))
+    return counts
+
+
+def _make_facts(*texts: bytes | str | None, more: tuple[str, ...] = ()
+                ) -> dict[str, str | None]:
+    facts = dict(zip((*FACTS, *more, 'pool_project_id'),
+                     map(functions.decode_text, texts), strict=True))
+    if 'project_id' in more and facts['project_id'] is None:
+        facts['project_id'] = facts['pool_project_id']
+    return facts
+
+
+def select_held_nodes(reservation_ids: Collection[int | None],
+                      avoid_failed: int
+                      ) -> tuple[sa.Select[Any], dict[str, Any]]:
     """Select the nodes of reservations.
 
-    :returns: statement whose rows have ``expressions.FACTS``,
+    :param avoid_failed: see ``node_rows.select_by_ids``.
+    :returns: statement whose rows have ``expressions.FACTS``, ``suspect``,
         ``reservation_id``, and ``reason``: why the node could not be held
-        without this reservation; None if it could.
+        without this reservation; None if it could. And its parameters.
     """
     return sa.select(
-        *expressions.FACTS, _find_first(
-            reason for reason in matching.REASONS
-            if reason not in (matching.CLAIMABLE, matching.RESERVED)
+        *expressions.FACTS, expressions.HEALTH.label('health'),
+        node_rows.is_suspect(bool(avoid_failed)).label('suspect'),
+        _find_first(
+            reason for reason in matching.HOLD_REASONS
+            if reason not in (matching.CLAIMABLE, matching.RESERVED,
+                              matching.PREPARED)
         ).label('reason'),
         reservations.c.id.label('reservation_id'),
     ).join_from(reservations, nodes, expressions.CARRIED).where(
-        reservations.c.id.in_(reservation_ids))
+        reservations.c.id.in_(reservation_ids)
+    ), {'failed_since': -avoid_failed}
+
+
+def select_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Select the nodes of pools, in the order of their ids.
+
+    :returns: rows of the values of ``values.PoolNode``, with ``reason`` and
+        ``taken`` (see ``NodeCount``) instead of the state.
+    """
+    pool_nodes = models.pool_nodes
+    return sa.select(
+        pool_nodes.c.pool_id, nodes.c.id, nodes.c.uuid, nodes.c.name,
+        nodes.c.resource_class, nodes.c.owner.label('node_owner'),
+        pool_nodes.c.domain, pool_nodes.c.segment,
+        functions.optional(nodes.c.health).label('health'),
+        _HEALTHY.label('is_healthy'),
+        _REASON.label('reason'), _TAKEN.label('taken'),
+        sa.case((reservations.c.id.is_not(None), nodes.c.instance_uuid),
+                else_=sa.null()).label('instance_uuid'),
+        reservations.c.project_id,
+    ).select_from(_join_reservations(
+        pool_nodes.join(nodes, expressions.IN_POOL))
+    ).where(*where).order_by(nodes.c.id)
+
+
+def count_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Count the nodes of pools by what ``classify_node`` needs, and health.
+
+    :returns: rows of the id of a pool, ``reason``, ``taken``, whether the
+        nodes are healthy, and their number.
+    """
+    pool_nodes = models.pool_nodes
+    rows = sa.select(
+        pool_nodes.c.pool_id, _REASON.label('reason'), _TAKEN.label('taken'),
+        _HEALTHY.label('is_healthy')
+    ).select_from(pool_nodes.join(nodes, expressions.IN_POOL)
+                  ).where(*where).subquery()
+    return sa.select(*rows.c, sa.func.count()).group_by(*rows.c)
 
 
 def count_by_partition() -> list[tuple[Any, ...]]:
@@ -212,7 +409,7 @@ def count_by_partition() -> list[tuple[Any, ...]]:
     return [(*part, int(taken), number)
             for *part, taken, number in _count_groups(
                 nodes, nodes.c.resource_class, nodes.c.conductor_group,
-                nodes.c.shard, _REASON, _TAKEN)]
+                nodes.c.shard, _find_reason(_have_instance_info()), _TAKEN)]
 
 
 def count_by_host() -> list[tuple[Any, ...]]:
@@ -224,8 +421,8 @@ def count_by_host() -> list[tuple[Any, ...]]:
     :returns: tuples of host, provision state of the nodes, and the number.
     """
     return _count_groups(reservations.join(nodes, sa.and_(expressions.CARRIED,
-                                                     expressions.LIVE)),
-                    reservations.c.host, nodes.c.provision_state)
+                                                          expressions.LIVE)),
+                         reservations.c.host, nodes.c.provision_state)
 
 
 def _count_groups(source: sa.FromClause, *columns: sa.ColumnElement[Any]
@@ -256,12 +453,13 @@ def texts_repeat() -> bool:
         sa.func.count(),
         sa.func.count(sa.distinct(functions.digest(nodes.c.properties))),
     ).where(nodes.c.id.in_(ids)))
-    return distinct < sample * _MAX_DISTINCT
+    is_repeated: bool = distinct < sample * _MAX_DISTINCT
+    return is_repeated
 
 
 def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
-                  by_text: bool, classes: Collection[str] | None = None
-                  ) -> sa.Select[Any]:
+                  by_text: bool, with_projects: bool = False,
+                  for_pool: bool = False) -> sa.Select[Any]:
     """Count a page; see ``count_pages``.
 
     SELECT STRAIGHT_JOIN resource_class, ...,
@@ -281,36 +479,39 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     :param by_text: whether to group nodes by the text of their properties. It
         is faster, because less JSON is parsed, unless most texts are unique.
         Otherwise each node has a row.
-    :param classes: count only the nodes of these classes; None for all.
     """
     source: sa.FromClause
     if by_text:
-        groups = _select_groups(candidates, with_hosts, classes)
+        groups = _select_groups(candidates, with_hosts, with_projects,
+                                for_pool)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
         counts = [groups.c.nodes, groups.c.ids]
+        has_info = expressions.has_instance_info(nodes)
     else:
-        source = nodes
+        source, has_info = nodes, _have_instance_info()
         counts = [sa.literal_column('1'), nodes.c.id]
-    columns: list[sa.ColumnElement[Any]] = [
-        functions.as_bytes(expressions.PROFILE[name])
-        for name in (*FACTS, 'capabilities')]
-    columns += [_REASON, _TAKEN, *counts]
+    columns: list[sa.ColumnElement[Any]] = [*map(functions.as_bytes, (
+        *(expressions.PROFILE[name] for name in FACTS),
+        *(PROJECT_FACTS.values() if with_projects else ()),
+        expressions.PROFILE['capabilities']))]
+    columns += [_find_reason(has_info, candidates, for_pool), _TAKEN, *counts]
     columns += [sa.case((_is_candidate(candidates), nodes.c[name]),
                         else_=sa.null())
                 if candidates else sa.null() for name in ('uuid', 'name')]
     columns.append(functions.as_bytes(reservations.c.host) if with_hosts
                    else sa.null())
-    if with_hosts:
+    if with_hosts or with_projects:
         source = _join_reservations(source)
     statement = sa.select(*(
         column.label(f'column_{number}')
         for number, column in enumerate(columns)
     )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
-    return statement if by_text else statement.where(_is_counted(classes))
+    return statement if by_text else statement.where(_is_in_page(nodes.c.id))
 
 
-def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
-                   classes: Collection[str] | None) -> sa.Subquery:
+def _select_groups(candidates: Collection[Collection[str]],
+                   with_hosts: bool, with_projects: bool, for_pool: bool
+                   ) -> sa.Subquery:
     """Group nodes by their properties and by why they cannot be held.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, GROUP_CONCAT(id) AS ids
@@ -318,26 +519,29 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits WHERE node_id BETWEEN :begin AND :end
         GROUP BY node_id) AS node_digests ON node_id = id
-    WHERE [resource_class IN (...) AND] id BETWEEN :begin AND :end
+    WHERE id BETWEEN :begin AND :end
     GROUP BY <digest of resource_class, ..., node_digests.digest, the reason,
               and the properties>
     """
-    digests = _select_digests(classes)
+    digests = _select_digests()
     columns = [*(nodes.c[name] for name in _COLUMN_FACTS),
-               sa.func.hex(digests.c.digest), _REASON, _TAKEN,
-               nodes.c.properties]
+               sa.func.hex(digests.c.digest),
+               _find_reason(_have_instance_info(), candidates, for_pool),
+               _TAKEN, nodes.c.properties]
     if candidates:
         columns.append(sa.case((_is_candidate(candidates), nodes.c.uuid),
                                else_=sa.null()))
     if with_hosts:
         columns.append(reservations.c.host)
+    if with_projects:
+        columns += PROJECT_FACTS.values()
     source = nodes.outerjoin(digests, digests.c.node_id == nodes.c.id)
     return sa.select(
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
         sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
-        _join_reservations(source) if with_hosts else source
-    ).where(_is_counted(classes)).group_by(
+        _join_reservations(source) if with_hosts or with_projects else source
+    ).where(_is_in_page(nodes.c.id)).group_by(
         functions.digest(*columns)).subquery('alike')
 
 
@@ -345,46 +549,14 @@ _COLUMN_FACTS = ('resource_class', 'conductor_group', 'shard', 'owner',
                  'lessee')
 
 
-def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """Return the condition that a node is in the page."""
-    return node_id.between(sa.bindparam('begin', type_=sa.Integer),
-                           sa.bindparam('end', type_=sa.Integer))
-
-
-def _is_counted(classes: Collection[str] | None) -> sa.ColumnElement[bool]:
-    """Return the condition that a node is in the page, and of these classes.
-
-    :param classes: see ``select_counts``.
-    """
-    in_page = _is_in_page(nodes.c.id)
-    return in_page if classes is None else sa.and_(
-        nodes.c.resource_class.in_(classes), in_page)
-
-
-def _select_digests(classes: Collection[str] | None) -> sa.Subquery:
-    """Select the digest of the traits of each node.
-
-    :param classes: see ``select_counts``.
-    """
-    statement = sa.select(node_traits.c.node_id, functions.digest(
+def _select_digests() -> sa.Subquery:
+    """Select the digest of the traits of each node."""
+    return sa.select(node_traits.c.node_id, functions.digest(
         sa.func.group_concat(node_traits.c.trait)).label('digest')
-    ).group_by(node_traits.c.node_id)
-    if classes is None:
-        # Otherwise MariaDB sorts the traits for a plan that it then drops.
-        statement = statement.with_hint(
-            node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql'
-        ).where(_is_in_page(node_traits.c.node_id))
-    else:
-        # Traits of other classes are not read.
-        statement = statement.join(
-            nodes, nodes.c.id == node_traits.c.node_id
-        ).where(_is_counted(classes))
-    return statement.subquery('node_digests')
-
-
-def _is_candidate(
-        candidates: Collection[Collection[str]]) -> sa.ColumnElement[bool]:
-    return sa.or_(*map(expressions.is_named, candidates))
+    # Otherwise MariaDB sorts the traits for a plan that it then drops.
+    ).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').where(
+        _is_in_page(node_traits.c.node_id)
+    ).group_by(node_traits.c.node_id).subquery('node_digests')
 
 
 def _join_reservations(source: sa.FromClause) -> sa.Join:

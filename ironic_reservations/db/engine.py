@@ -42,8 +42,8 @@ class _ThreadState(threading.local):
 
 _thread = _ThreadState()
 
-#: How often a request tries to reconnect to the database, within a third of a
-#: second. Keep this short: waiting clients occupy workers.
+#: Number of times that a request tries to reconnect to the database, within a
+#: third of a second. Keep this short: waiting clients occupy workers.
 _RECONNECTS = 5
 
 #: Seconds for which a statement waits for a row that another transaction has
@@ -64,7 +64,7 @@ def retry(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     A run uses one connection, and acquires it before any lock of the process.
     Otherwise it could wait for the connection of a thread that waits for its
-    lock. If a decorated function calls another one, that belongs to its run.
+    lock. Calls may nest: an inner call is part of the outer run.
 
     :raises: the exception of the last run.
     """
@@ -79,7 +79,7 @@ def retry(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if _thread.connection is not None:
             return function(*args, **kwargs)
-        attempt = db_api.wrap_db_retry(
+        attempt: Callable[_P, _R] = db_api.wrap_db_retry(
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
             max_retry_interval=0.2, exception_checker=_RetryPolicy())(run)
         _thread.deadline = time.monotonic() + conf.CONF.reservations.deadline
@@ -111,7 +111,7 @@ class _RetryPolicy:
                 and not _is_past_deadline()
                 and _get_error_number(
                     error.inner_exception) not in _READ_ONLY)
-        if not _is_conflict(error):
+        if not is_conflict(error):
             return False
         metrics.count_conflict()
         return not _is_past_deadline()
@@ -133,8 +133,8 @@ def _acquire_connection() -> sa.Connection:
                 raise
 
 
-def _is_conflict(error: Exception) -> bool:
-    """Return whether a transaction was aborted because of another one."""
+def is_conflict(error: Exception) -> bool:
+    """Return whether a transaction was aborted because of a concurrent one."""
     return (isinstance(error, db_exc.DBDeadlock)
             or _is_snapshot_conflict(error)
             # SQLite, when another process writes for longer than the busy
@@ -153,7 +153,7 @@ def _is_snapshot_conflict(error: BaseException) -> bool:
     return _get_error_number(error) == 1020
 
 
-def _get_error_number(error: BaseException | None) -> Any:
+def _get_error_number(error: BaseException | None) -> object:
     """Return the database's number of an error, or None."""
     arguments = getattr(getattr(error, 'orig', None), 'args', ())
     return arguments[0] if arguments else None

@@ -52,7 +52,7 @@ class readable_utcnow(utcnow):
 def _readable_utcnow(element: _Element, compiler: SQLCompiler,
                      **kw: Any) -> str:
     # The argument of LAST_INSERT_ID() is sent to the client with the number of
-    # rows, at no cost. INSERT ... RETURNING would work, too, but reading its
+    # rows, at no cost. INSERT ... RETURNING would also work, but reading its
     # result takes a tenth of the worker's time for a hold.
     return ("TIMESTAMPADD(SECOND, LAST_INSERT_ID(UNIX_TIMESTAMP()), "
             "'1970-01-01')")
@@ -69,7 +69,8 @@ def read_utcnow(connection: sa.Connection,
     # It is 0 if a trigger on the table has run other statements.
     seconds = connection.dialect.name == 'mysql' and result.lastrowid
     if not seconds:
-        return connection.execute(_NOW).scalar_one()
+        now: datetime.datetime = connection.execute(_NOW).scalar_one()
+        return now
     return datetime.datetime.fromtimestamp(
         seconds, datetime.UTC).replace(tzinfo=None)
 
@@ -123,14 +124,15 @@ def set_missing_columns(engine: sa.Engine, columns: Iterable[str]) -> None:
     setattr(engine.dialect, _MISSING, frozenset(columns))
 
 
-def _is_missing(column: Any, compiler: SQLCompiler) -> bool:
+def is_missing(column: Any, compiler: SQLCompiler) -> bool:
+    """Return whether the database lacks an optional column."""
     return str(column) in getattr(compiler.dialect, _MISSING, ())
 
 
 @compiler.compiles(optional)
 def _optional(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     column, = element.clauses
-    if _is_missing(column, compiler):
+    if is_missing(column, compiler):
         return 'NULL'
     return compiler.process(column, **kw)
 
@@ -148,9 +150,34 @@ class if_present(_Element):
 @compiler.compiles(if_present)
 def _if_present(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     condition, column = element.clauses
-    if _is_missing(column, compiler):
+    if is_missing(column, compiler):
         return '(1 = 0)'
     return f'({compiler.process(condition, **kw)})'
+
+
+class unless_in_capitals(_Element):
+    """Whether no node carries an instance by its UUID in capitals.
+
+    The argument is the UUID. Only SQLite checks it. The unique key on MariaDB
+    and MySQL ignores case, unless an operator has changed the collation.
+    """
+
+    type = sa.Boolean()
+    inherit_cache = True
+
+
+@compiler.compiles(unless_in_capitals)
+def _unless_in_capitals(element: _Element, compiler: SQLCompiler,
+                        **kw: Any) -> str:
+    return '(1 = 1)'
+
+
+@compiler.compiles(unless_in_capitals, 'sqlite')
+def _unless_in_capitals_sqlite(element: _Element, compiler: SQLCompiler,
+                               **kw: Any) -> str:
+    instance = compiler.process(element.clauses, **kw)
+    select = 'SELECT 1 FROM nodes AS others WHERE others.instance_uuid ='
+    return f'NOT EXISTS ({select} UPPER({instance}))'
 
 
 class seconds_from_now(_Element):
@@ -253,6 +280,28 @@ def _is_plain_on_mysql(column: str) -> str:
             f'THEN {_PLAIN.format(column, text)} ELSE 0 END')
 
 
+class is_plain(_Element):
+    """Whether a JSON text is plain; NULL for NULL."""
+
+    type = sa.Boolean()
+    inherit_cache = True
+
+
+@compiler.compiles(is_plain)
+def _is_plain(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.clauses, **kw)
+    if _is_mariadb(compiler):
+        return _PLAIN.format(column, f'CAST({column} AS BINARY)')
+    return _is_plain_on_mysql(column)
+
+
+@compiler.compiles(is_plain, 'sqlite')
+def _is_plain_sqlite(element: _Element, compiler: SQLCompiler,
+                     **kw: Any) -> str:
+    column = compiler.process(element.clauses, **kw)
+    return _PLAIN.format(column, column)
+
+
 class property_text(_Element):
     """A value at the top of a plain JSON text, as text.
 
@@ -295,9 +344,9 @@ def _property_text_sqlite(element: _Element, compiler: SQLCompiler,
             f'THEN CAST(json_extract({arguments}) AS TEXT) END')
 
 
-# Whether no size is true, as Ironic spells it; strings in a plain JSON text
-# contain no quotes. The first condition is nearly always sufficient, and takes
-# an eighth of the time of the second.
+# True unless a size is the JSON value ``true``, as Ironic spells it; strings
+# in a plain JSON text contain no quotes. The first condition is nearly always
+# sufficient, and takes an eighth of the time of the second.
 _NO_SIZE_IS_TRUE = (
     """(INSTR({1}, '": true') = 0 OR """
     """{1} NOT RLIKE '"(memory_mb|cpus|local_gb)": true')""")

@@ -2,17 +2,14 @@
 """Statements on groups, the table ``reservations_groups``."""
 
 from collections.abc import Iterable
-import typing
 from typing import Any
 
 import sqlalchemy as sa
 
+from ironic_reservations import values
 from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
-
-if typing.TYPE_CHECKING:
-    from ironic_reservations.reservations import membership
 
 nodes = models.nodes
 reservations = models.reservations
@@ -43,18 +40,18 @@ _HAS_MEMBERS = sa.exists().where(
 ).correlate(groups)
 
 
-def select_live_groups(restricted_to: str | None, marker: int | None,
+def select_live_groups(reach: values.Ownership, marker: int | None,
                        limit: int) -> sa.Select[Any]:
     """Select the groups that have members, in order of id.
 
-    :param restricted_to: only groups of this project; None for all.
+    :param reach: if it is limited, only groups of its project.
     :param marker: only groups after this id; None for all.
     :param limit: maximum number of groups.
     """
     query = sa.select(groups).where(_HAS_MEMBERS)
-    if restricted_to is not None:
+    if reach.is_limited:
         query = query.where(
-            expressions.equals_text(groups.c.project_id, restricted_to))
+            expressions.equals_text(groups.c.project_id, reach.project_id))
     if marker is not None:
         query = query.where(groups.c.id > marker)
     return query.order_by(groups.c.id).limit(limit)
@@ -76,6 +73,19 @@ def select_places(group_ids: Iterable[int]) -> sa.Select[Any]:
     ).join_from(reservations, nodes, expressions.CARRIED).where(
         expressions.LIVE, reservations.c.group_id.in_(group_ids)
     ).group_by(reservations.c.group_id, reservations.c.segment, _DOMAIN)
+
+
+def select_health(group_ids: Iterable[int]) -> sa.Select[Any]:
+    """Count the members of groups by the health of their nodes.
+
+    :returns: rows of a group's id, a health or None, and the number.
+    """
+    health = functions.optional(nodes.c.health)
+    return sa.select(
+        reservations.c.group_id, health, sa.func.count()
+    ).join_from(reservations, nodes, expressions.CARRIED).where(
+        expressions.LIVE, reservations.c.group_id.in_(group_ids)
+    ).group_by(reservations.c.group_id, health)
 
 
 #: Insert a group.
@@ -104,7 +114,7 @@ _IS_EMPTY = ~sa.exists().where(
 
 _GROUP = groups.c.id == sa.bindparam('group', type_=sa.Integer)
 
-#: Make requests that remove members wait for those that add or remove some.
+#: Make a request that removes members wait for other changes of the group.
 #:
 #: UPDATE reservations_groups SET generation = generation + 1
 #: WHERE id = :group
@@ -122,7 +132,7 @@ DELETE_UNCHANGED_GROUP = sa.delete(groups).where(_IS_UNCHANGED, _IS_EMPTY)
 EMPTY_GROUPS = sa.select(groups.c.id, groups.c.generation).where(_IS_EMPTY)
 
 
-def bind_group(group: 'sa.Row[Any] | membership.Group') -> dict[str, Any]:
+def bind_group(group: sa.Row[Any] | values.Group) -> dict[str, Any]:
     """Return the parameters for ``GROW`` and ``DELETE_UNCHANGED_GROUP``.
 
     :param group: for example, a row of ``EMPTY_GROUPS``.

@@ -153,14 +153,16 @@ def bind_holder(host: str | None, holder: str | None) -> dict[str, Any]:
     return {'host_name': host, 'holder_id': holder}
 
 
-_HAS_LEASE = sa.and_(_is_held_by(sa.bindparam('host_name', type_=sa.String),
-                            sa.bindparam('holder_id', type_=sa.String)),
-                 hosts.c.expires_at > functions.utcnow())
+_HAS_LEASE = sa.and_(
+    _is_held_by(sa.bindparam('host_name', type_=sa.String),
+                sa.bindparam('holder_id', type_=sa.String)),
+    hosts.c.expires_at > functions.utcnow())
 
 #: Select a row if a process has the host lease, and it has not expired.
 SELECT_HOST_LEASE = sa.select(hosts.c.serial).where(_HAS_LEASE)
 
-#: Check that, and keep it true until the COMMIT; see transaction.fence.
+#: Verify that the process has the lease, and lock the row until the COMMIT:
+#: see Transaction.check_fence.
 #:
 #: UPDATE reservations_hosts SET serial = serial + 1
 #: WHERE host = :host_name AND holder = :holder_id AND expires_at > <now>

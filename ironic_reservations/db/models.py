@@ -37,6 +37,8 @@ nodes = sa.Table(
     sa.Column('instance_info', sa.Text),
     sa.Column('updated_at', sa.DateTime),
     sa.Column('health', sa.String(32), info={OPTIONAL: True}),
+    # Since API 1.104. See expressions.UpdateNode.
+    sa.Column('instance_name', sa.String(255), info={OPTIONAL: True}),
 )
 
 node_traits = sa.Table(
@@ -50,6 +52,7 @@ ports, portgroups = (
     sa.Table(
         name, ironic,
         sa.Column('id', sa.Integer, primary_key=True),
+        sa.Column('uuid', sa.String(36)),
         sa.Column('node_id', sa.Integer),
         sa.Column('internal_info', sa.Text),
         sa.Column('extra', sa.Text),
@@ -140,7 +143,7 @@ class Reservation(Base):
 
 
 class Group(Base):
-    """Reservations with one policy.
+    """A group of reservations that share a placement policy.
 
     Its members are the live reservations with its id. It is deleted in the
     transaction that deletes the last row of a member.
@@ -213,8 +216,9 @@ class HostLease(Base):
 class Standby(Base):
     """A standby process that waits for a host lease.
 
-    Each refusal to it writes a row. The table is separate, because a write to
-    the host lease would wait for the writes of its holder, and they for it.
+    Each refused PUT writes or renews a row. The table is separate, because a
+    write to the host lease would wait for the writes of its holder, and they
+    for it.
     """
 
     __tablename__ = 'reservations_standbys'
@@ -225,9 +229,167 @@ class Standby(Base):
     expires_at = sa.Column(sa.DateTime, nullable=False)
 
 
-reservations, groups, projects, host_leases, standbys = (
+class Notice(Base):
+    """What is wrong with a node, or will be done to it.
+
+    The notices of one request share its ``uuid``. There is no foreign key to
+    Ironic's tables, as in ``Reservation``; notices outlive their nodes.
+    """
+
+    __tablename__ = 'reservations_notices'
+    __table_args__ = (
+        sa.UniqueConstraint('uuid', 'number',
+                            name='uniq_reservations_notices0uuid0number'),
+        sa.Index('reservations_notices_node_id_idx', 'node_id'),
+        sa.Index('reservations_notices_node_uuid_idx', 'node_uuid'),
+        sa.Index('reservations_notices_project_id_idx', 'project_id'),
+        sa.Index('reservations_notices_ends_at_idx', 'ends_at'),
+        {
+            # Pages of a list begin after an id.
+            'sqlite_autoincrement': True,
+            **_MYSQL,
+        },
+    )
+
+    id = sa.Column(sa.Integer, primary_key=True)
+    uuid = sa.Column(sa.String(36), nullable=False)
+    # 0, 1, ... in a request. Each has a 0, so the unique key lets only one of
+    # two requests with a UUID create notices.
+    number = sa.Column(sa.Integer, nullable=False)
+    # SQLite gives the id of a deleted node to a new one, so the UUID counts,
+    # too. The name is the node's at the time of the request.
+    node_id = sa.Column(sa.Integer, nullable=False)
+    node_uuid = sa.Column(sa.String(36), nullable=False)
+    node_name = sa.Column(sa.String(255))
+    # One of constants.NOTICE_KINDS.
+    kind = sa.Column(sa.String(16), nullable=False)
+    cordon = sa.Column(sa.Boolean, nullable=False)
+    starts_at = sa.Column(sa.DateTime, nullable=False)
+    ends_at = sa.Column(sa.DateTime)
+    category = sa.Column(sa.String(64))
+    description = sa.Column(sa.String(255))
+    ticket = sa.Column(sa.String(255))
+    action = sa.Column(sa.String(255))
+    # Project of the report of a holder; NULL for a notice of an operator, or
+    # of the project that owns the node.
+    project_id = sa.Column(sa.String(255))
+    # Whether a compute service has recorded a failed build: see notices.
+    is_failed_build = sa.Column(sa.Boolean, nullable=False)
+    created_by = sa.Column(sa.String(255))
+    # SHA-256 in hexadecimal of the request, for recognizing its repetitions.
+    request_digest = sa.Column(sa.String(64), nullable=False)
+    created_at = sa.Column(sa.DateTime, nullable=False)
+    updated_at = sa.Column(sa.DateTime)
+
+
+class Pool(Base):
+    """Nodes that only one project may reserve, until a date.
+
+    From ``expires_at`` on, it does not exist for any request. It is deleted
+    with its last node.
+    """
+
+    __tablename__ = 'reservations_pools'
+    __table_args__ = (
+        sa.UniqueConstraint('uuid', name='uniq_reservations_pools0uuid'),
+        sa.Index('reservations_pools_project_id_idx', 'project_id'),
+        sa.Index('reservations_pools_expires_at_idx', 'expires_at'),
+        {
+            # A new pool must not get the nodes of a deleted one.
+            'sqlite_autoincrement': True,
+            **_MYSQL,
+        },
+    )
+
+    id = sa.Column(sa.Integer, primary_key=True)
+    uuid = sa.Column(sa.String(36), nullable=False)
+    project_id = sa.Column(sa.String(255), nullable=False)
+    # As in Group.
+    policy = sa.Column(sa.String(16))
+    by = sa.Column(sa.String(300))
+    segment_levels = sa.Column(sa.Text)
+    description = sa.Column(sa.String(255))
+    # As in Reservation. Replacements satisfy it, too.
+    request_spec = sa.Column(
+        sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb'),
+        nullable=False)
+    # SHA-256 in hexadecimal of the request, for recognizing its repetitions.
+    request_digest = sa.Column(sa.String(64), nullable=False)
+    # Incremented by every write: see Group.
+    generation = sa.Column(sa.BigInteger, nullable=False)
+    expires_at = sa.Column(sa.DateTime)
+    created_at = sa.Column(sa.DateTime, nullable=False)
+    updated_at = sa.Column(sa.DateTime)
+
+
+class PoolNode(Base):
+    """A node of a pool. The primary key keeps a node in one pool.
+
+    There is no foreign key to Ironic's tables, as in ``Reservation``. SQLite
+    gives the id of a deleted node to a new one, so the UUID counts, too.
+    """
+
+    __tablename__ = 'reservations_pool_nodes'
+    __table_args__ = (
+        sa.Index('reservations_pool_nodes_pool_id_idx', 'pool_id'), _MYSQL)
+
+    node_id = sa.Column(sa.Integer, primary_key=True, autoincrement=False)
+    node_uuid = sa.Column(sa.String(36), nullable=False)
+    pool_id = sa.Column(sa.Integer, nullable=False)
+    # As in Reservation: when the node joined, or of the node it replaces.
+    domain = sa.Column(sa.Text)
+    segment = sa.Column(sa.Integer)
+    created_at = sa.Column(sa.DateTime, nullable=False)
+
+
+class EndedReservation(Base):
+    """A reservation that has ended, with its node at that moment.
+
+    ``id`` is that of its row in ``reservations``, so there is at most one
+    copy. The group is described here, because it may have been deleted.
+    """
+
+    __tablename__ = 'reservations_history'
+    __table_args__ = (
+        sa.Index('reservations_history_instance_uuid_idx', 'instance_uuid'),
+        sa.Index('reservations_history_node_uuid_idx', 'node_uuid'),
+        sa.Index('reservations_history_node_name_idx', 'node_name'),
+        sa.Index('reservations_history_node_owner_idx', 'node_owner'),
+        sa.Index('reservations_history_project_id_idx', 'project_id'),
+        sa.Index('reservations_history_ended_at_idx', 'ended_at'),
+        _MYSQL,
+    )
+
+    id = sa.Column(sa.Integer, primary_key=True, autoincrement=False)
+    instance_uuid = sa.Column(sa.String(36), nullable=False)
+    node_id = sa.Column(sa.Integer, nullable=False)
+    node_uuid = sa.Column(sa.String(36), nullable=False)
+    # NULL also if the node had been deleted.
+    node_name = sa.Column(sa.String(255))
+    node_owner = sa.Column(sa.String(255))
+    host = sa.Column(sa.String(255))
+    project_id = sa.Column(sa.String(255))
+    user_id = sa.Column(sa.String(255))
+    description = sa.Column(sa.String(255))
+    group_uuid = sa.Column(sa.String(36))
+    group_policy = sa.Column(sa.String(16))
+    group_by = sa.Column(sa.String(300))
+    group_segment_levels = sa.Column(sa.Text)
+    domain = sa.Column(sa.Text)
+    segment = sa.Column(sa.Integer)
+    expires_at = sa.Column(sa.DateTime)
+    created_at = sa.Column(sa.DateTime, nullable=False)
+    updated_at = sa.Column(sa.DateTime)
+    ended_at = sa.Column(sa.DateTime, nullable=False)
+    # One of constants.ENDS.
+    ended_by = sa.Column(sa.String(16), nullable=False)
+
+
+(reservations, groups, projects, host_leases, standbys, notices, pools,
+ pool_nodes, history) = (
     Base.metadata.tables[model.__tablename__]
-    for model in (Reservation, Group, Project, HostLease, Standby))
+    for model in (Reservation, Group, Project, HostLease, Standby, Notice,
+                  Pool, PoolNode, EndedReservation))
 
 #: Alembic's table with our revision; Ironic's is alembic_version.
 VERSION_TABLE = 'reservations_alembic_version'

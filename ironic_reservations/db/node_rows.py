@@ -11,22 +11,22 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
+import re
 import typing
 from typing import Any
 
 import sqlalchemy as sa
 
+from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
-if typing.TYPE_CHECKING:
-    from ironic_reservations import matching
-    from ironic_reservations.reservations import values
-
 nodes = models.nodes
 node_traits = models.node_traits
 node_history = models.node_history
+reservations = models.reservations
 
 # Provision states of a node during a deployment, and after a failed one:
 # Ironic's history has either for an error in a deployment.
@@ -47,77 +47,97 @@ _HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
 ).limit(1).scalar_subquery(), 0)
 
 
-def _has_failed(with_history: bool) -> sa.ColumnElement[int]:
-    """Return 1 for a node to hold after its equals, otherwise 0.
+def is_suspect(with_history: bool) -> sa.ColumnElement[int]:
+    """Return 1 for a node to try after all others, otherwise 0.
+
+    The statement has the parameter ``failed_since``: minus the seconds after
+    an error in which a node is suspect.
 
     :param with_history: whether to read its history.
     """
-    return sa.case((expressions.AILING, 1),
+    return sa.case((sa.or_(expressions.AILING, expressions.NOTICED), 1),
                    else_=_HISTORY if with_history else sa.literal_column('0'))
 
 
-def _is_visible(unowned: bool) -> sa.ColumnElement[bool]:
-    """Return the condition of matching.is_visible for a project."""
+# The project of a request.
+_PROJECT = sa.bindparam('project', type_=sa.String)
+
+
+def _is_covered(kind: str) -> sa.ColumnElement[bool]:
+    """Return the condition that ``values.Ownership.covers`` a node.
+
+    :param kind: that of the ownership; its project is ``:project``.
+    """
     owners: list[sa.ColumnElement[bool]] = [
-        functions.same_text(column, sa.bindparam('restricted_to',
-                                                 type_=sa.String))
+        functions.same_text(column, _PROJECT)
         for column in (nodes.c.owner, nodes.c.lessee)]
-    if unowned:
+    owners.append(expressions.is_in_pool(_PROJECT))
+    if kind == 'project_or_none':
         owners.append(sa.and_(nodes.c.owner.is_(None),
                               nodes.c.lessee.is_(None)))
     return sa.or_(*owners)
 
 
-def select_by_ids(ids: Iterable[int], avoid_failed: int
+def select_by_ids(ids: Iterable[int], avoid_failed: int,
+                  for_pool: bool = False
                   ) -> tuple[sa.Select[Any], dict[str, Any]]:
-    """Select those of some nodes that are free.
+    """Select the nodes with some ids that are free.
 
-    SELECT <the facts>, CASE WHEN <ailing> THEN 1 ELSE ... END AS failed
+    SELECT <the facts>, CASE WHEN <ailing or noticed> THEN 1 ELSE ... END
+           AS suspect
     FROM nodes WHERE id IN (...) AND <free> AND reservation IS NULL
 
-    :param avoid_failed: seconds after an error in which a node counts as
-        failed; 0 to ignore errors.
+    :param avoid_failed: seconds after an error in which a node is suspect; 0
+        to ignore errors.
+    :param for_pool: whether they may be locked, but not be in a pool.
     :returns: the statement and its parameters.
     """
-    return _select_by_ids(bool(avoid_failed)), {
+    return _select_by_ids(bool(avoid_failed), for_pool), {
         'ids': list(ids), 'failed_since': -avoid_failed}
 
 
 @functools.cache
-def _select_by_ids(with_history: bool) -> sa.Select[Any]:
+def _select_by_ids(with_history: bool, for_pool: bool) -> sa.Select[Any]:
     # As parameters, the ids would take the client three times as long.
     return _select_free(with_history, nodes.c.id.in_(sa.bindparam(
-        'ids', expanding=True, literal_execute=True)))
+        'ids', expanding=True, literal_execute=True)),
+        sa.not_(expressions.POOLED) if for_pool else expressions.UNLOCKED)
 
 
 def select_candidates(candidates: Iterable[Iterable[str]], avoid_failed: int
                       ) -> tuple[sa.Select[Any], dict[str, Any]]:
-    """Select those of the candidates of a request that are free.
+    """Select the candidates of a request that are free.
 
     :param candidates: sets of UUIDs and names. A node must be in each.
     :param avoid_failed: see ``select_by_ids``.
     """
     return _select_free(
-        bool(avoid_failed), *map(expressions.is_named, candidates)
+        bool(avoid_failed), expressions.UNLOCKED,
+        *map(expressions.is_named, candidates)
     ), {'failed_since': -avoid_failed}
 
 
 def _select_free(with_history: bool, *where: sa.ColumnElement[bool]
                  ) -> sa.Select[Any]:
     return sa.select(
-        *expressions.FACTS, _has_failed(with_history).label('failed')
-    ).where(*where, *expressions.FREE, expressions.UNLOCKED)
+        *expressions.FACTS, expressions.HEALTH.label('health'),
+        is_suspect(with_history).label('suspect')
+    ).where(*where, *expressions.FREE)
 
 
-def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
+def hold_node(node: matching.Node, matcher: matching.Matcher,
               instance_uuid: str, claim_id: int | None = None,
               domain_traits: Mapping[str, str | None] = {}
               ) -> tuple[sa.Update, dict[str, Any]]:
     """Hold a node if it is unchanged and free; otherwise change no row.
 
     UPDATE nodes USE INDEX (PRIMARY)
-    SET instance_uuid = :i, updated_at = <now, readable from the reply>
-    WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
+    SET instance_uuid = :i, updated_at = <now, readable from the reply>,
+        instance_name = NULL
+    WHERE id = :n AND <free> AND reservation IS NULL AND <the ownership>
+      AND (SELECT 1 FROM reservations_pool_nodes, reservations_pools
+           WHERE <the node's, not expired> AND project_id != :project
+           LIMIT 1) IS NULL
       AND <uuid, class, group, shard, name and properties as read>
       AND (SELECT COUNT(*) FROM node_traits
            WHERE node_id = nodes.id AND trait IN (...)) = <how many>
@@ -130,6 +150,9 @@ def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
     The index is named because comparing all indexes on the columns of the
     conditions would take the database longer than finding a row by its id.
 
+    A node that was not suspect when it was read must not have a notice by now,
+    because the search would then prefer another node.
+
     :param node: satisfies the request.
     :param claim_id: id of the reservation to claim, which holds the node; None
         for a free node.
@@ -137,72 +160,150 @@ def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
         None if none or several have it.
     :returns: the statement and its parameters.
     """
-    spec, restricted_to = matcher.spec, matcher.restricted_to
+    shape, parameters = _find_guards(node, matcher, domain_traits)
+    return _hold_node(shape, claim_id is not None), {
+        **parameters, 'instance': instance_uuid, 'claimed': claim_id}
+
+
+def join_pool(node: matching.Node, matcher: matching.Matcher,
+              domain_traits: Mapping[str, str | None]
+              ) -> tuple[sa.Update, dict[str, Any]]:
+    """Touch a node that joins a pool if it is unchanged and qualifies.
+
+    UPDATE nodes USE INDEX (PRIMARY) SET updated_at = <another time>
+    WHERE id = :n AND <free> AND (lessee IS NULL OR lessee = :project)
+      AND <the conditions of the request, as in hold_node>
+
+    A conductor may have locked it. That no pool has it is not a condition: the
+    primary key of the rows of pools decides.
+
+    :param matcher: has the ``pool_project``.
+    :param domain_traits: see ``hold_node``.
+    :returns: the statement and its parameters.
+    """
+    shape, parameters = _find_guards(node, matcher, domain_traits)
+    return _join_pool(shape), {
+        **parameters, 'pool_project': matcher.pool_project}
+
+
+def _find_guards(node: matching.Node, matcher: matching.Matcher,
+                 domain_traits: Mapping[str, str | None]
+                 ) -> 'tuple[_Shape, dict[str, Any]]':
+    spec, ownership = matcher.spec, matcher.ownership
     required = spec.required_traits.union(
         filter(None, domain_traits.values()))
-    return (_hold_node(restricted_to is not None, matcher.unowned,
-                  matcher.ownership is not None, bool(required),
-                  bool(spec.forbidden_traits), matcher.dedicated,
-                  claim_id is not None,
-                  tuple(trait is not None
-                        for trait in domain_traits.values())),
-            {'node_id': node.id, 'instance': instance_uuid,
-             'restricted_to': restricted_to,
-             **{f'read_{name}': getattr(node, name)
-                for name in _GUARDS + _OWNER_GUARDS},
-             'required': list(required), 'how_many': len(required),
-             **{f'prefix_{number}': prefix
-                for number, prefix in enumerate(domain_traits)},
-             'forbidden': list(spec.forbidden_traits),
-             'claimed': claim_id})
+    return _Shape(
+        ownership.kind, bool(required), bool(spec.forbidden_traits),
+        matcher.dedicated, bool(node.suspect),
+        tuple(trait is not None for trait in domain_traits.values())
+    ), {'node_id': node.id, 'project': ownership.project_id,
+        **{f'read_{name}': getattr(node, name) for name in _GUARDS},
+        'required': list(required), 'how_many': len(required),
+        **{f'prefix_{number}': prefix
+           for number, prefix in enumerate(domain_traits)},
+        'forbidden': list(spec.forbidden_traits)}
 
 
 # Columns that the hold compares byte for byte with the values that the search
-# has read; owner and lessee only if the request requires an ownership.
+# has read.
 _GUARDS = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
            'properties')
-_OWNER_GUARDS = ('owner', 'lessee')
+
+
+class _Shape(typing.NamedTuple):
+    """What distinguishes the conditions of requests, besides parameters.
+
+    :param ownership: kind of the request's ownership.
+    :param dedicated: patterns; see ``matching.Matcher``.
+    :param is_suspect: whether the node may have a notice.
+    :param has_trait: for each prefix, whether exactly one trait of the node
+        has it.
+    """
+
+    ownership: str
+    has_required: bool
+    has_forbidden: bool
+    dedicated: tuple[str, ...]
+    is_suspect: bool
+    has_trait: tuple[bool, ...]
 
 
 @functools.cache
-def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
-               has_required: bool, has_forbidden: bool,
-               dedicated_patterns: tuple[str, ...], is_claim: bool,
-               have_domain: tuple[bool, ...]) -> sa.Update:
-    where: list[sa.ColumnElement[bool]] = [
-        nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
-    where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
-              else expressions.FREE)
-    if is_restricted:
-        where.append(_is_visible(unowned))
-    guards = _GUARDS + (_OWNER_GUARDS if has_ownership else ())
+def _hold_node(shape: _Shape, is_claim: bool) -> sa.Update:
+    return expressions.UpdateNode(nodes).where(
+        nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED,
+        *((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
+          else (*expressions.FREE, sa.not_(expressions.is_in_pool(
+              _PROJECT, other_projects=True)))),
+        *_list_guards(shape),
+        functions.unless_in_capitals(sa.bindparam('instance', type_=sa.String))
+    ).values(
+        instance_uuid=sa.bindparam('instance'),
+        updated_at=functions.readable_utcnow(),
+    ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
+
+
+#: A time for ``updated_at``. Galera does not replicate an UPDATE that changes
+#: nothing, so it always differs from the old one.
+ANOTHER_TIME = sa.case(
+    (nodes.c.updated_at == functions.utcnow(), functions.seconds_from_now(1)),
+    else_=functions.utcnow())
+
+
+@functools.cache
+def _join_pool(shape: _Shape) -> sa.Update:
+    return sa.update(nodes).where(
+        nodes.c.id == sa.bindparam('node_id'), *expressions.FREE,
+        sa.or_(nodes.c.lessee.is_(None), functions.same_text(
+            nodes.c.lessee, sa.bindparam('pool_project', type_=sa.String))),
+        *_list_guards(shape)
+    ).values(updated_at=ANOTHER_TIME).with_hint(
+        'USE INDEX (PRIMARY)', dialect_name='mysql')
+
+
+#: Make a hold of a node, and a write that keeps holds off it, conflict on
+#: every member of a cluster: see ``transaction``.
+#:
+#: UPDATE nodes SET updated_at = CASE WHEN updated_at = <now>
+#:   THEN <now> + 1 second ELSE <now> END
+#: WHERE id = :node_id AND uuid = :read_uuid
+TOUCH_NODE = sa.update(nodes).where(
+    nodes.c.id == sa.bindparam('node_id', type_=sa.Integer),
+    nodes.c.uuid == sa.bindparam('read_uuid', type_=sa.String)
+).values(updated_at=ANOTHER_TIME)
+
+
+def _list_guards(shape: _Shape) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions that a request puts on a node."""
+    where: list[sa.ColumnElement[bool]] = []
+    if not shape.is_suspect:
+        where.append(sa.not_(expressions.NOTICED))
+    if shape.ownership != 'any':
+        where.append(_is_covered(shape.ownership))
     where += [functions.same_text(nodes.c[name], sa.bindparam(
-        f'read_{name}', type_=sa.Text)) for name in guards]
+        f'read_{name}', type_=sa.Text)) for name in _GUARDS]
     has_node = node_traits.c.node_id == nodes.c.id
-    if has_required:
+    if shape.has_required:
         where.append(sa.select(sa.func.count()).where(
             has_node,
             node_traits.c.trait.in_(sa.bindparam('required', expanding=True))
         ).scalar_subquery() == sa.bindparam('how_many'))
-    for number, has_domain in enumerate(have_domain):
+    for number, has_trait in enumerate(shape.has_trait):
         prefix = sa.bindparam(f'prefix_{number}', type_=sa.String)
         traits = sa.select(sa.func.count()).where(
             has_node, sa.func.substr(
                 node_traits.c.trait, 1, sa.func.length(prefix)) == prefix
         ).scalar_subquery()
-        where.append(traits == 1 if has_domain else traits != 1)
-    if has_forbidden:
+        where.append(traits == 1 if has_trait else traits != 1)
+    if shape.has_forbidden:
         where.append(~sa.exists().where(has_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
-    if dedicated_patterns:
+    if shape.dedicated:
         where.append(~sa.exists().where(
-            has_node, sa.or_(*map(_fits_pattern, dedicated_patterns)),
+            has_node, sa.or_(*map(_fits_pattern, shape.dedicated)),
             node_traits.c.trait.not_in(
                 sa.bindparam('required', expanding=True))))
-    return sa.update(nodes).where(*where).values(
-        instance_uuid=sa.bindparam('instance'),
-        updated_at=functions.readable_utcnow(),
-    ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
+    return where
 
 
 def _fits_pattern(pattern: str) -> sa.ColumnElement[bool]:
@@ -213,31 +314,91 @@ def _fits_pattern(pattern: str) -> sa.ColumnElement[bool]:
     return trait == pattern
 
 
+def select_targets(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Select nodes, with the projects of reservations and pools, by id."""
+    reservation = sa.select(reservations.c.project_id).where(
+        expressions.CARRIED, expressions.LIVE).limit(1).correlate(nodes)
+    return sa.select(
+        nodes.c.id, nodes.c.uuid, nodes.c.name,
+        nodes.c.owner.label('node_owner'), nodes.c.lessee,
+        reservation.scalar_subquery().label('project_id'),
+        expressions.POOL_PROJECT.label('pool_project'),
+    ).where(*where).order_by(nodes.c.id)
+
+
+def has_id(ids: Collection[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a node is one of these."""
+    return nodes.c.id.in_(ids)
+
+
+def select_facts(by: str, value: str, reach: values.Ownership, after: int,
+                 limit: int) -> sa.Select[Any]:
+    """Select the facts of nodes whose domain may have a value, by id.
+
+    :param by: key of the domain; see ``group_policy.find_domain``.
+    :param reach: if it is limited, only nodes that its project owns, has
+        reserved or has in a pool.
+    :param after: only nodes with larger ids.
+    """
+    query = sa.select(*expressions.FACTS).where(
+        nodes.c.id > after).order_by(nodes.c.id).limit(limit)
+    if reach.is_limited:
+        query = query.where(sa.or_(
+            expressions.equals_text(nodes.c.owner, reach.project_id),
+            nodes.c.id.in_(sa.select(reservations.c.node_id).where(
+                expressions.equals_text(
+                    reservations.c.project_id, reach.project_id))),
+            nodes.c.id.in_(sa.select(models.pool_nodes.c.node_id).join_from(
+                models.pool_nodes, models.pools,
+                models.pools.c.id == models.pool_nodes.c.pool_id
+            ).where(expressions.equals_text(
+                models.pools.c.project_id, reach.project_id)))))
+    if by == 'conductor_group':
+        return query.where(functions.same_text(
+            sa.func.lower(nodes.c.conductor_group), value))
+    if by == 'shard':
+        return query.where(expressions.equals_text(nodes.c.shard, value))
+    if by.startswith('trait:'):
+        return query.where(sa.exists().where(
+            node_traits.c.node_id == nodes.c.id,
+            functions.same_text(node_traits.c.trait, value)))
+    # JSON escapes other characters, a capability without a value has the value
+    # "true", and an architecture has several names.
+    if (re.fullmatch(r'[\w.:/ -]+', value, re.ASCII)
+            and value != 'true' and by != 'capability:cpu_arch'):
+        query = query.where(nodes.c.properties.contains(
+            value, autoescape=True))
+    return query
+
+
 def select_carrier(instance_uuid: str) -> sa.Select[Any]:
-    """Select the facts of the node that carries an instance."""
+    """Select the facts of the node that carries an instance.
+
+    :param instance_uuid: as the node spells it.
+    """
     return sa.select(*expressions.FACTS).where(
         nodes.c.instance_uuid == instance_uuid)
 
 
 def _release_node(*where: sa.ColumnElement[bool]) -> sa.Update:
-    return sa.update(nodes).where(
+    return expressions.UpdateNode(nodes).where(
         nodes.c.id == sa.bindparam('node_id', type_=sa.Integer),
-        nodes.c.instance_uuid == sa.bindparam('instance', type_=sa.String),
+        expressions.carries(sa.bindparam('instance', type_=sa.String)),
         expressions.UNLOCKED, *where,
     ).values(instance_uuid=None, updated_at=functions.utcnow())
 
 
-def release_nodes(reservations: 'Sequence[values.Reservation]',
-                  states: Collection[str], is_restricted: bool
+def release_nodes(reservations: Sequence[values.Reservation],
+                  states: Collection[str], reach: values.Ownership
                   ) -> tuple[sa.Update, list[dict[str, Any]]]:
     """Take instances off their nodes, one by one, if their state permits it.
 
-    UPDATE nodes SET instance_uuid = NULL WHERE id = :n
-      AND instance_uuid = :i AND reservation IS NULL
+    UPDATE nodes SET instance_uuid = NULL, instance_name = NULL, ...
+    WHERE id = :n AND LOWER(instance_uuid) = :i AND reservation IS NULL
       AND allocation_id IS NULL AND provision_state IN (...)
 
     :param states: provision states in which nodes may be released.
-    :param is_restricted: whether each node must be in the state in which it
+    :param reach: if it is limited, each node must be in the state in which it
         was read, and untouched if that is ``available``. Otherwise maintenance
         permits any state.
     :returns: the statement, and its parameters for each reservation.
@@ -246,24 +407,50 @@ def release_nodes(reservations: 'Sequence[values.Reservation]',
     permits = (
         sa.and_(state == sa.bindparam('known_state', type_=sa.String),
                 sa.or_(state != 'available', ~expressions.TOUCHED))
-        if is_restricted else
+        if reach.is_limited else
         sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
     return (_release_node(nodes.c.allocation_id.is_(None), permits),
             [{**_bind_node(reservation),
-              **({'known_state': reservation.provision_state} if is_restricted
-                 else {})} for reservation in reservations])
+              **({'known_state': reservation.provision_state}
+                 if reach.is_limited else {})}
+             for reservation in reservations])
 
 
-def release_untouched_node(reservation: 'values.Reservation'
+def release_untouched_node(reservation: values.Reservation
                            ) -> tuple[sa.Update, dict[str, Any]]:
     """Release a node from its instance if no work on it has begun.
 
-    UPDATE nodes SET instance_uuid = NULL WHERE id = :n
-      AND instance_uuid = :i AND reservation IS NULL AND <untouched>
+    UPDATE nodes SET instance_uuid = NULL, instance_name = NULL, ...
+    WHERE id = :n AND LOWER(instance_uuid) = :i AND reservation IS NULL
+      AND <untouched>
     """
     return _release_node(~expressions.TOUCHED), _bind_node(reservation)
 
 
-def _bind_node(reservation: 'values.Reservation') -> dict[str, Any]:
+#: Select available nodes without an instance that carry something of a tenant.
+SELECT_PREPARED = sa.select(
+    nodes.c.id, nodes.c.uuid, nodes.c.instance_info
+).where(
+    nodes.c.instance_uuid.is_(None), nodes.c.provision_state == 'available',
+    expressions.PREPARED).order_by(nodes.c.id)
+
+#: Select available nodes whose instance has no reservation, not even an
+#: expired one, and no allocation of Ironic's.
+SELECT_UNKNOWN_INSTANCES = sa.select(
+    nodes.c.uuid, nodes.c.instance_uuid
+).outerjoin_from(nodes, models.reservations, expressions.CARRIED).where(
+    nodes.c.instance_uuid.is_not(None), nodes.c.provision_state == 'available',
+    nodes.c.allocation_id.is_(None), models.reservations.c.id.is_(None)
+).order_by(nodes.c.id)
+
+
+def select_leftovers(ids: Collection[int]) -> dict[str, sa.Select[Any]]:
+    """Select the rows that prepare nodes for a tenant, by their table."""
+    return {table.name: sa.select(table).where(
+        table.c.node_id.in_(ids), condition)
+        for table, condition in expressions.PREPARATIONS.items()}
+
+
+def _bind_node(reservation: values.Reservation) -> dict[str, Any]:
     return {'node_id': reservation.node_id,
-            'instance': reservation.instance_uuid}
+            'instance': str(reservation.instance_uuid).lower()}

@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import datetime
 import functools
-import typing
 from typing import Any
 
+from oslo_utils import uuidutils
 import sqlalchemy as sa
 
+from ironic_reservations import values
 from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import models
-
-if typing.TYPE_CHECKING:
-    from ironic_reservations.reservations import values
 
 nodes = models.nodes
 reservations = models.reservations
@@ -38,15 +36,16 @@ def adopt_node(node_id: int, instance_uuid: str, states: Collection[str],
 
     INSERT INTO reservations (instance_uuid, node_id, node_uuid, ...)
     SELECT :i, id, uuid, ... FROM nodes USE INDEX (PRIMARY)
-    WHERE id = :n AND instance_uuid = :i AND allocation_id IS NULL
+    WHERE id = :n AND LOWER(instance_uuid) = :i AND allocation_id IS NULL
       AND reservation IS NULL AND provision_state IN (...)
 
     Finding the node by its id locks it in the same order as Ironic's
     statements. Finding it by instance_uuid would cause deadlocks.
 
+    :param instance_uuid: in lower case.
     :param states: provision states in which it may be adopted.
     :param columns: values of ``host``, ``project_id``, ``user_id`` and
-        ``request_spec``, and those of a group.
+        ``request_spec``, and the columns of a group.
     """
     return sa.insert(reservations).from_select(
         ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *columns],
@@ -55,7 +54,7 @@ def adopt_node(node_id: int, instance_uuid: str, states: Collection[str],
                       sa.literal(value, reservations.c[name].type)
                       for name, value in columns.items())
                   ).where(nodes.c.id == node_id,
-                          nodes.c.instance_uuid == instance_uuid,
+                          expressions.carries(instance_uuid),
                           nodes.c.allocation_id.is_(None),
                           expressions.UNLOCKED,
                           nodes.c.provision_state.in_(states)
@@ -66,20 +65,31 @@ def adopt_node(node_id: int, instance_uuid: str, states: Collection[str],
 #: Columns and expressions by the attributes of values.Reservation.
 VIEW: dict[str, Any] = {
     **{column.name: column for column in reservations.c},
+    # As the node spells it.
+    'instance_uuid': sa.case(
+        (expressions.carries(reservations.c.instance_uuid),
+         nodes.c.instance_uuid), else_=reservations.c.instance_uuid),
     'group_uuid': groups.c.uuid, 'group_policy': groups.c.policy,
     'group_by': groups.c.by,
     'group_segment_levels': groups.c.segment_levels,
     'node_name': nodes.c.name,
     'node_owner': nodes.c.owner, 'node_lessee': nodes.c.lessee,
+    'pool_project_id': expressions.POOL_PROJECT,
     'provision_state': nodes.c.provision_state,
     'resource_class': nodes.c.resource_class,
-    'maintenance': nodes.c.maintenance, 'lock': nodes.c.reservation,
+    'maintenance': nodes.c.maintenance,
+    'health': functions.optional(nodes.c.health),
+    'has_notices': sa.exists().where(
+        expressions.NOTICE_ON_NODE, expressions.NOTICE_ENDS_LATER
+    ).correlate(nodes),
+    'lock': nodes.c.reservation,
     'is_allocated': nodes.c.allocation_id.is_not(None),
     'is_touched': sa.func.coalesce(expressions.TOUCHED, sa.false()),
     'is_expired': sa.func.coalesce(expressions.EXPIRED, sa.false()),
 }
 
-_BRIEF = tuple(name for name in VIEW if name != 'request_spec')
+_BRIEF = tuple(name for name in VIEW
+               if name not in ('request_spec', 'has_notices'))
 
 #: The length of a reservation's request spec, as ``spec_length``.
 SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
@@ -91,7 +101,8 @@ def _select_view(source: sa.FromClause, names: Iterable[str] | None = None
 
     :param source: a join of reservations and nodes.
     :param names: keys of ``VIEW``; None for all except the request spec, which
-        is much longer than the rest, and rarely needed in lists.
+        is much longer than the rest, and ``has_notices``: both are rarely
+        needed in lists.
     """
     return sa.select(*(
         VIEW[name].label(name) for name in (_BRIEF if names is None else names)
@@ -110,27 +121,28 @@ def select_carriers(*instance_uuids: str) -> sa.Select[Any]:
     return _select_view(
         nodes.outerjoin(reservations, expressions.CARRIED), names
     ).add_columns(nodes.c.instance_uuid).where(
-                     nodes.c.instance_uuid.in_(instance_uuids))
+                     expressions.is_uuid(nodes.c.instance_uuid,
+                                         *instance_uuids))
 
 
-def select_live(restricted_to: str | None = None,
+def select_live(reach: values.Ownership = values.ALL,
                 names: Iterable[str] | None = None) -> sa.Select[Any]:
     """Select the live reservations with their nodes.
 
-    :param restricted_to: only reservations of this project, and those on nodes
-        that it owns; None for all.
+    :param reach: if it is limited, only reservations of its project, and
+        those on nodes that the project owns.
     :param names: see ``_select_view``.
     """
     source = reservations.join(nodes, expressions.CARRIED)
-    if restricted_to is not None:
+    if reach.is_limited:
         # A union, because each of its parts can use an index.
         ids = sa.union(
             sa.select(reservations.c.id).where(
                 expressions.equals_text(
-                    reservations.c.project_id, restricted_to)),
+                    reservations.c.project_id, reach.project_id)),
             sa.select(reservations.c.id).join(
                 nodes, expressions.CARRIED).where(
-                    expressions.equals_text(nodes.c.owner, restricted_to))
+                    expressions.equals_text(nodes.c.owner, reach.project_id))
         ).subquery()
         source = source.join(ids, ids.c.id == reservations.c.id)
     return _select_view(source, names).where(expressions.LIVE)
@@ -166,12 +178,12 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
 
     SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
     WHERE instance_uuid = :instance AND host = :host_name
-      AND nodes.uuid = :node AND <live>
+      AND nodes.uuid IN (:node) AND <live>
       AND NOT EXISTS (SELECT 1 FROM volume_targets
-                      WHERE uuid = :target AND node_id != nodes.id)
+                      WHERE uuid IN (:target) AND node_id != nodes.id)
 
-    Ironic's UUIDs are compared in the way that Ironic compares them. Ironic
-    reports a volume target that does not exist.
+    ``:node`` and ``:target`` are lists of spellings. Ironic reports a volume
+    target that does not exist.
 
     The statement is cached, because building it takes as long as executing it.
 
@@ -180,20 +192,21 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
     :param has_holder: whether ``is_host`` depends on ``:holder_id`` having the
         host lease.
     """
-    def bind(name: str) -> sa.BindParameter[str]:
-        return sa.bindparam(name, type_=sa.String)
+    def bind(name: str, expanding: bool = False) -> sa.BindParameter[str]:
+        return sa.bindparam(name, type_=sa.String, expanding=expanding)
 
     is_host = host_rows.SELECT_HOST_LEASE.exists() if has_holder else sa.true()
     query = select_live(names=('instance_uuid', 'project_id', 'node_owner')
                  ).add_columns(is_host.label('is_host')).where(
-                     column_is('instance_uuid', bind('instance')),
+                     reservations.c.instance_uuid == bind('instance'),
                      column_is('host', bind('host_name')),
-                     nodes.c.uuid == bind('node'))
+                     nodes.c.uuid.in_(bind('node', expanding=True)))
     if not has_target:
         return query
     targets = models.volume_targets
     return query.where(~sa.exists().where(
-        targets.c.uuid == bind('target'), targets.c.node_id != nodes.c.id
+        targets.c.uuid.in_(bind('target', expanding=True)),
+        targets.c.node_id != nodes.c.id
     ).correlate(nodes))
 
 
@@ -223,8 +236,16 @@ def select_request_specs(reservation_ids: Iterable[int]) -> sa.Select[Any]:
         reservations.c.id.in_(reservation_ids))
 
 
+def is_instance(uuid: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a reservation is of an instance."""
+    return reservations.c.instance_uuid == uuid.lower()
+
+
 def column_is(name: str, value: Any) -> sa.ColumnElement[bool]:
-    """Return the condition that a column in ``VIEW`` has a value."""
+    """Return the condition that a column in ``VIEW`` has a value.
+
+    For the instance see ``is_instance``.
+    """
     return expressions.equals_text(VIEW[name], value)
 
 
@@ -249,9 +270,26 @@ def is_in_states(states: Collection[str] | None,
         [name for names in known_states.values() for name in names]))
 
 
+#: Select the resource classes of all nodes, as bytes.
+NODE_CLASSES = sa.select(
+    functions.as_bytes(nodes.c.resource_class)).distinct()
+
+
+def has_class(names: Iterable[str]) -> sa.ColumnElement[bool]:
+    """Return the condition that a node has one of some resource classes.
+
+    :param names: as the nodes spell them.
+    """
+    return sa.or_(sa.false(), *(
+        column_is('resource_class', name) for name in names))
+
+
 def is_node(ident: str) -> sa.ColumnElement[bool]:
     """Return the condition that a node has this UUID or name."""
-    return expressions.is_named([ident])
+    # No name is a UUID.
+    return (expressions.is_uuid(nodes.c.uuid, ident)
+            if uuidutils.is_uuid_like(ident)
+            else expressions.equals_text(nodes.c.name, ident))
 
 
 #: Like values.Reservation.effective_expiry.
@@ -270,7 +308,7 @@ def expires_before(moment: int | datetime.datetime
         else moment)
 
 
-#: Values as which NULL is sorted, by column, on all databases and pages.
+#: Substitutes for NULL in sort order, by column, on all databases and pages.
 NULL_VALUES: dict[str, Any] = {column.name: {
     sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
         type(column.type), '') for column in reservations.c}
@@ -280,7 +318,7 @@ def order_rows(query: sa.Select[Any], order: Mapping[str, str],
                after: Sequence[Any] | None) -> sa.Select[Any]:
     """Sort a query by columns, and begin after a row.
 
-    :param order: see lookup.find.
+    :param order: see lookup.find_reservations.
     :param after: values of the row, in the same order, or None.
     """
     columns = [sa.func.coalesce(
@@ -295,8 +333,8 @@ def order_rows(query: sa.Select[Any], order: Mapping[str, str],
     later: list[sa.ColumnElement[bool]] = []
     for column, direction, value in zip(
             columns, order.values(), after, strict=True):
-        later.append(sa.and_(*same, column > value if direction == 'asc'
-                              else column < value))
+        later.append(sa.and_(
+            *same, column > value if direction == 'asc' else column < value))
         same.append(column == value)
     return query.where(sa.or_(*later))
 
@@ -316,11 +354,12 @@ def select_stale(instance_uuids: Collection[str],
     if not (instance_uuids or node_ids):
         return query
     return query.where(sa.or_(
-        reservations.c.instance_uuid.in_(instance_uuids),
+        reservations.c.instance_uuid.in_(
+            [uuid.lower() for uuid in instance_uuids]),
         reservations.c.node_id.in_(node_ids)))
 
 
-def delete_stale_row(reservation: 'values.Reservation') -> sa.Delete:
+def delete_stale_row(reservation: values.Reservation) -> sa.Delete:
     """Delete a row unless its node carries its instance again."""
     return delete_rows(reservation).where(_STALE)
 
@@ -386,7 +425,7 @@ def clear_leases(states: Collection[str]) -> sa.Update:
     ).values(expires_at=None)
 
 
-def delete_rows(*rows: 'values.Reservation') -> sa.Delete:
+def delete_rows(*rows: values.Reservation) -> sa.Delete:
     """Delete rows that are still in the group in which they were read.
 
     :param rows: reservations of one group, or of none.
@@ -400,7 +439,7 @@ def delete_rows(*rows: 'values.Reservation') -> sa.Delete:
 DELETE_NOTHING = sa.delete(reservations).where(reservations.c.id == -1)
 
 
-def delete_unmoved_rows(*rows: 'values.Reservation') -> sa.Delete:
+def delete_unmoved_rows(*rows: values.Reservation) -> sa.Delete:
     """Like ``delete_rows``, but only rows whose host has not changed."""
     ids: dict[str | None, list[int | None]] = {}
     for row in rows:
@@ -410,6 +449,6 @@ def delete_unmoved_rows(*rows: 'values.Reservation') -> sa.Delete:
         for host, host_ids in ids.items())))
 
 
-def delete_expired_row(reservation: 'values.Reservation') -> sa.Delete:
+def delete_expired_row(reservation: values.Reservation) -> sa.Delete:
     """Delete a row unless its lease was renewed."""
     return delete_rows(reservation).where(expressions.PAST_LEASE)

@@ -13,19 +13,21 @@ import operator
 import typing
 from typing import Any
 
-from ironic_reservations import constants
-from ironic_reservations import garbage
 from ironic_reservations import matching
-from ironic_reservations import resources
+from ironic_reservations import values
+from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
-
-if typing.TYPE_CHECKING:
-    from ironic_reservations.matching import matcher
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import resources
 
 #: Keys by which rows can be summed, besides ``capability:NAME``.
-COLUMNS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
+COLUMNS = ('resource_class', 'owner', 'lessee', 'pool_project_id',
+           'conductor_group', 'shard', 'project_id')
+
+# The key by which nodes are summed by the project that has them.
+_PROJECT = 'project_id'
 
 #: Numbers in a row; the last only if a host was requested.
 _COUNTS = ('total', *constants.NODE_STATES, 'claimable', 'held')
@@ -36,8 +38,11 @@ _Key = tuple[Any, ...]
 #: Values of ``_COUNTS``.
 _Numbers = tuple[int, ...]
 
-#: Returns the numbers of a profile; None if it is left out.
-_Counter = Callable[[profiles.Profile], _Numbers | None]
+# The states of nodes whose lessee is shown, and of the others: Ironic sets the
+# lessee of a taken node to the project of its server.
+_WITH_LESSEE = tuple(
+    state for state in constants.NODE_STATES if state != 'taken')
+_WITHOUT_LESSEE = ('taken',)
 
 
 class Row(typing.NamedTuple):
@@ -53,11 +58,9 @@ class Row(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """The nodes of which the capacity is requested.
+    """Selects the nodes whose capacity is requested.
 
-    :param restricted_to: a project: only nodes that it owns or leases.
-    :param unowned: with ``restricted_to``, also nodes without owner and
-        lessee.
+    :param reach: only nodes that it includes.
     :param resource_class: only this class, in any spelling.
     :param traits: only nodes with all of these.
     :param conductor_group: only this group; ``""`` is the default group.
@@ -67,8 +70,7 @@ class Filter:
         instance stays with its host when its conductor group changes.
     """
 
-    restricted_to: str | None = None
-    unowned: bool = False
+    reach: values.Ownership = values.ALL
     resource_class: str | None = None
     traits: frozenset[str] = frozenset()
     conductor_group: str | None = None
@@ -77,8 +79,7 @@ class Filter:
 
     def matches(self, node: matching.Node) -> bool:
         """Return whether a node is requested, wherever it is."""
-        return (matching.is_visible(node.owner, node.lessee,
-                                    self.restricted_to, self.unowned)
+        return (self.reach.covers(*node.projects)
                 and node.traits.issuperset(self.traits)
                 and (self.resource_class is None or matching.has_class(
                     node.resource_class,
@@ -88,23 +89,29 @@ class Filter:
     def is_inside(self, node: matching.Node) -> bool:
         """Return whether a node is in the requested group and shard."""
         return ((self.conductor_group is None or node.conductor_group.lower()
-                 == self.conductor_group.lower())
+                 == self.conductor_group.strip().lower())
                 and self.shard in (None, node.shard))
 
-    def count_nodes(self, profile: profiles.Profile) -> _Numbers | None:
-        """Return the numbers of a profile; None if it is left out."""
-        by_state: list[int] = [] if self.host is None else [
-            profile.held.get((self.host, state), 0)
-            for state in constants.NODE_STATES]
-        host_total = () if self.host is None else (sum(by_state),)
+    def count_nodes(self, profile: profiles.Profile,
+                    states: Sequence[str] = constants.NODE_STATES
+                    ) -> _Numbers | None:
+        """Return the numbers of nodes of a profile that are in some states.
+
+        :returns: None if there are none.
+        """
+        counts, claimable = profile.count_states(), profile.claimable
+        host_counts = {} if self.host is None else {
+            state: profile.held.get((self.host, state), 0) for state in states}
         if not self.is_inside(profile.facts.node):
             # Only the nodes that the host holds are counted here.
-            return ((*host_total, *by_state, 0, *host_total)
-                    if any(host_total) else None)
-        total, free, reserved = profile.total, profile.free, profile.reserved
-        return (total, free, reserved, profile.taken,
-                total - free - reserved - profile.taken, profile.claimable,
-                *host_total)
+            counts, claimable = host_counts, 0
+        numbers = [counts.get(state, 0) if state in states else 0
+                   for state in constants.NODE_STATES]
+        if not any(numbers):
+            return None
+        return (sum(numbers), *numbers,
+                claimable if 'reserved' in states else 0,
+                *([] if self.host is None else [sum(host_counts.values())]))
 
 
 def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
@@ -116,41 +123,44 @@ def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
     :param limit: maximum number of rows; None for all.
     :param after: position of the last row of the previous page.
     :param by: sum the rows that are equal in these keys, each one of
-        ``COLUMNS`` or ``capability:NAME``.
+        ``COLUMNS`` or ``capability:NAME``. With ``project_id``, a filter that
+        is restricted to a project gives the row of all nodes that it has.
     :returns: rows, and the age of the counts in seconds.
     """
     fleet, age = counts.get_fleet(
-        max_age, with_hosts=node_filter.host is not None)
+        max_age, with_hosts=node_filter.host is not None,
+        with_projects=_PROJECT in by)
     return _list_page(fleet, node_filter, limit, after, by), age
 
 
-@garbage.pause_collection
 def _list_page(fleet: profiles.Fleet, node_filter: Filter, limit: int | None,
                after: list[Any] | None, by: Sequence[str]) -> list[Row]:
-    groups = [group for group in fleet.groups
-              if node_filter.matches(group.node)]
-    rows = (_yield_sums(groups, by, node_filter.count_nodes) if by
-            else _yield_rows(groups, node_filter.count_nodes))
+    groups = fleet.groups
+    if _PROJECT in by and node_filter.reach.is_limited:
+        groups = tuple(group for group in groups if group.facts.facts[_PROJECT]
+                       == node_filter.reach.project_id)
+        # It sees its reservations of any node.
+        node_filter = dataclasses.replace(node_filter, reach=values.ALL)
+    groups = tuple(group for group in groups
+                   if node_filter.matches(group.node))
+    rows = (_yield_sums(groups, by, node_filter) if by
+            else _yield_rows(groups, node_filter))
     if after is not None:
         rows = (row for row in rows if row.position > after)
     return list(itertools.islice(rows, limit))
 
 
-@garbage.pause_collection
-def list_matching_rows(matches: 'list[matcher.Match]',
+def list_matching_rows(matches: list[comparison.Match],
                        fit: Callable[[matching.Node], tuple[Any, ...]]
                        ) -> list[dict[str, Any]]:
     """List the rows of profiles that match, best fit first, without holds.
 
-    :param matches: result of ``Matcher.find_profiles``.
+    :param matches: result of ``comparison.find_profiles``.
     :param fit: function of a node, equal within a profile group.
     """
-    fits: dict[_Key, tuple[Any, ...]] = {}
-    for group, _ in matches:
-        fits.setdefault(_make_key(group.node), fit(group.node))
     return [row.content for row in _yield_rows(
-        [group for group, _ in matches], Filter().count_nodes, dict(matches),
-        make_position=lambda key: (fits[key], _make_sort_text(key)))]
+        [group for group, _ in matches], Filter(), dict(matches),
+        lambda key, node: (fit(node), _make_sort_text(key)))]
 
 
 # The end of a value in a text by which rows are sorted, and the end of a part
@@ -190,35 +200,32 @@ def _shorten(text: str) -> str:
         text.encode(errors='surrogatepass')).hexdigest()[:32]
 
 
-def _sort_keys(keys: Iterable[_Key], make_position: Callable[[_Key], Any]
-               ) -> list[tuple[Any, _Key]]:
-    """Return pairs of a position and a key, sorted by position."""
-    return sorted(((make_position(key), key) for key in keys),
-                  key=operator.itemgetter(0))
-
-
 def _yield_rows(
-        groups: Iterable[profiles.ProfileGroup], count: _Counter,
+        groups: Iterable[profiles.ProfileGroup], node_filter: Filter,
         among: dict[profiles.ProfileGroup, list[profiles.Profile]]
         | None = None,
-        make_position: Callable[[_Key], Any] = _make_sort_text
+        make_position: Callable[[_Key, matching.Node], Any] = (
+            lambda key, node: _make_sort_text(key))
 ) -> Iterator[Row]:
     """Yield the rows of profiles, sorted.
 
-    Profiles whose facts are spelled differently and mean the same share a row.
+    Profiles whose facts are spelled differently and mean the same share a row,
+    as do taken nodes that differ only in their lessee.
 
     :param among: profiles by profile group; None for all.
-    :param make_position: function of the result of ``_make_key``.
+    :param make_position: function of the result of ``_make_key``, and of a
+        node that it was made of.
     """
     # Profiles of many groups share a dict of capabilities.
     keys: dict[int, _Key] = {}
     capabilities_by_key: dict[_Key, dict[str, str]] = {}
-    groups_by_key: dict[_Key, list[profiles.ProfileGroup]] = {}
-    for group in groups:
-        groups_by_key.setdefault(_make_key(group.node), []).append(group)
-    for position, group_key in _sort_keys(groups_by_key, make_position):
+    parts_by_key = _divide_groups(groups)
+    for position, part_key in sorted((
+            (min(make_position(key, group.node) for group, _ in parts), key)
+            for key, parts in parts_by_key.items()),
+            key=operator.itemgetter(0)):
         sums: dict[_Key, _Numbers] = {}
-        for group in groups_by_key[group_key]:
+        for group, states in parts_by_key[part_key]:
             for profile in (group.profiles if among is None
                             or among[group] == [group.whole]
                             else among[group]):
@@ -228,17 +235,38 @@ def _yield_rows(
                     key = keys[id(capabilities)] = _make_capabilities_key(
                         capabilities)
                     capabilities_by_key[key] = dict(key[1:])
-                _add_numbers(sums, key, count(profile))
-        node = groups_by_key[group_key][0].node
+                _add_numbers(sums, key,
+                             node_filter.count_nodes(profile, states))
+        node, lessee = parts_by_key[part_key][0][0].node, part_key[-1]
         head = {'resource_class': node.resource_class, **node.sizes,
                 'cpu_arch': node.cpu_arch}
         tail = {'traits': sorted(node.traits),
                 'conductor_group': node.conductor_group, 'shard': node.shard,
-                'owner': node.owner, 'lessee': node.lessee}
+                'owner': node.owner, 'lessee': lessee,
+                'pool_project_id': node.pool_project_id}
         for key in sorted(sums):
             yield Row([position, key[0]], {
                 **head, 'capabilities': capabilities_by_key[key], **tail,
                 **dict(zip(_COUNTS, sums[key], strict=False))})
+
+
+def _divide_groups(groups: Iterable[profiles.ProfileGroup]) -> dict[
+        _Key, list[tuple[profiles.ProfileGroup, Sequence[str]]]]:
+    """Return profile groups, with states of their nodes, by their rows' key.
+
+    The nodes of a group that are in other states have another key.
+    """
+    parts_by_key: dict[_Key, list[
+        tuple[profiles.ProfileGroup, Sequence[str]]]] = {}
+    for group in groups:
+        node, lessee = group.node, group.node.lessee
+        for key, states in (
+                [(_make_key(node, None), constants.NODE_STATES)]
+                if lessee is None else
+                [(_make_key(node, lessee), _WITH_LESSEE),
+                 (_make_key(node, None), _WITHOUT_LESSEE)]):
+            parts_by_key.setdefault(key, []).append((group, states))
+    return parts_by_key
 
 
 def _make_capabilities_key(capabilities: dict[str, str]) -> _Key:
@@ -248,36 +276,47 @@ def _make_capabilities_key(capabilities: dict[str, str]) -> _Key:
         itertools.chain.from_iterable(pairs))), *pairs
 
 
-def _make_key(node: matching.Node) -> _Key:
-    """Return the facts of a node except the values of capabilities."""
+def _make_key(node: matching.Node, lessee: str | None) -> _Key:
+    """Return the facts in a row of a node, except values of capabilities."""
     return (node.resource_class, *node.sizes.values(), node.cpu_arch,
             tuple(sorted(node.traits)), node.conductor_group, node.shard,
-            node.owner, node.lessee, tuple(sorted(node.capabilities)))
+            node.owner, node.pool_project_id,
+            tuple(sorted(node.capabilities)), lessee)
 
 
 def _yield_sums(groups: Iterable[profiles.ProfileGroup],
-                by: Collection[str], count: _Counter) -> Iterator[Row]:
+                by: Collection[str], node_filter: Filter) -> Iterator[Row]:
     """Yield sums by the values of keys, sorted by the values."""
     names = [group_policy.find_capability(key) for key in by]
+    counts = [*_COUNTS[:len(_COUNTS) - (node_filter.host is None)],
+              *['healthy'] * (_PROJECT in by)]
     sums: dict[_Key, _Numbers] = {}
     for group in groups:
-        values = [_get_value(group.node, key) for key in by]
+        values = [_get_value(group, key) for key in by]
+        is_healthy = group.facts.facts.get('healthy') == '1'
         for profile in group.profiles if any(names) else [group.whole]:
+            numbers = node_filter.count_nodes(profile)
             _add_numbers(sums, tuple(
                 value if name is None else profile.capabilities.get(name)
                 for name, value in zip(names, values, strict=True)),
-                count(profile))
-    for position, key in _sort_keys(sums, _make_sort_text):
+                numbers and (*numbers, numbers[0] if is_healthy else 0))
+    for position, key in sorted(((_make_sort_text(key), key) for key in sums),
+                                key=operator.itemgetter(0)):
         yield Row([position], {**dict(zip(by, key, strict=True)),
-                               **dict(zip(_COUNTS, sums[key], strict=False))})
+                               **dict(zip(counts, sums[key], strict=False))})
 
 
-def _get_value(node: matching.Node, key: str) -> str | None:
+def _get_value(group: profiles.ProfileGroup, key: str) -> str | None:
+    if key == _PROJECT:
+        return group.facts.facts[_PROJECT]
+    node = group.node
     if key not in COLUMNS:
         return node.capability(key.removeprefix(group_policy.CAPABILITY))
-    value = getattr(node, key)
-    # Ironic ignores the case of conductor groups.
-    return value.lower() if key == 'conductor_group' else value
+    if key == 'conductor_group':
+        # Ironic ignores the case of conductor groups.
+        return node.conductor_group.lower()
+    value: str | None = getattr(node, key)
+    return value
 
 
 def _add_numbers(sums: dict[_Key, _Numbers], key: _Key,

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import functools
+import math
 import threading
 import time
 
 from oslo_log import log
 
-from ironic_reservations import garbage
 from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
@@ -24,8 +24,8 @@ LOG = log.getLogger(__name__)
 #: its duration, so that counting takes at most a fiftieth of the time.
 AGE_TO_COST = 50
 
-#: Seconds after which ``get_recent`` leaves the rest of a count to the next
-#: request. It finishes the current part first.
+#: Time budget of one request for counting, in seconds. ``get_recent`` leaves
+#: the rest of the count to the next request.
 AT_ONCE = 1
 
 #: Seconds between the checks of a request that waits for the first part of
@@ -38,24 +38,21 @@ Parts = Iterator[tuple[Callable[[], profiles.Fleet], bool]]
 
 
 def count_parts(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False, resource_class: str | None = None
-                ) -> Parts:
+                with_hosts: bool = False, with_projects: bool = False,
+                for_pool: bool = False) -> Parts:
     """Count the fleet, part by part; see ``db.counting``.
 
     :param candidates: sets of UUIDs and names. A node in one of them becomes a
         profile with its UUID and name.
     :param with_hosts: whether to count the nodes that each host holds.
-    :param resource_class: in normal form; count only the nodes of this class.
+    :param with_projects: whether profiles have ``counting.PROJECT_FACTS``.
+    :param for_pool: whether the nodes are counted that can join a pool.
     """
     rows: list[counting.NodeCount] = []
-    for page, more in counting.count_pages(candidates, with_hosts,
-                                           resource_class):
+    for page, more in counting.count_pages(
+            candidates, with_hosts, with_projects, for_pool):
         rows += page
         yield functools.partial(profiles.Fleet.from_counts, rows), more
-
-
-# The fleet before the first part of the first count.
-_UNCOUNTED = profiles.Fleet(())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,13 +64,17 @@ class _Count:
     :param cost: duration in seconds.
     """
 
-    fleet: profiles.Fleet = _UNCOUNTED
-    began: float = -float('inf')
+    fleet: profiles.Fleet
+    began: float = -math.inf
     cost: float = 0
 
     @property
     def is_old(self) -> bool:
         return time.monotonic() - self.began > self.cost * AGE_TO_COST
+
+
+# The count of a process before the first part of its first count.
+_UNCOUNTED = _Count(profiles.Fleet(()))
 
 
 class _Counting:
@@ -120,100 +121,72 @@ class _Counting:
 class Latest:
     """The newest count of this process.
 
-    One request at a time counts. Others that wait for it use its count, if
-    that is recent enough for them, and wait until their deadline only: see
-    ``engine.acquire_lock``.
+    One request at a time counts. The requests that wait for it use its count
+    if it is recent enough for them, and wait no longer than their deadline:
+    see ``engine.acquire_lock``.
 
     :param parts: see ``count_parts``.
     """
 
-    def __init__(self, parts: Callable[..., Parts] = count_parts) -> None:
+    def __init__(self, parts: Callable[[], Parts] = count_parts) -> None:
         self._parts = parts
         self._lock = threading.Lock()
-        self._newest = _Count()
+        self._newest = _UNCOUNTED
         self._counting: _Counting | None = None
-        # The class that the first request named, and its count, which is used
-        # until the fleet is counted.
-        self._class: str | None = None
-        self._count_of_class = _Count()
+        # time.monotonic() of the last change of a pool by this process.
+        self._pool_change = -math.inf
 
     def record_holds(self, nodes: Iterable[matching.Node]) -> None:
         """Store in the newest count that this process has held nodes.
 
         A count that is too old will not be used again.
         """
-        holds = {node.id: node for node in nodes}
-        for count in self._newest, self._count_of_class:
-            if not count.is_old:
-                count.fleet.holds.update(holds)
+        newest = self._newest
+        if not newest.is_old:
+            newest.fleet.holds.update({node.id: node for node in nodes})
 
     def record_release(self, node_id: int | None) -> None:
         """Store in the newest count that a node is free again."""
         if node_id is not None:
-            for count in self._newest, self._count_of_class:
-                count.fleet.holds.pop(node_id, None)
+            self._newest.fleet.holds.pop(node_id, None)
 
-    def get_recent(self, resource_class: str | None = None
-                   ) -> tuple[profiles.Fleet, bool]:
+    def record_pools(self) -> None:
+        """Store that this process has changed the nodes of a pool.
+
+        The newest count is too old from now on.
+        """
+        self._pool_change = time.monotonic()
+
+    def get_recent(self) -> tuple[profiles.Fleet, bool]:
         """Return a Fleet of at most ``AGE_TO_COST`` times its cost in age.
 
-        The first request counts only the nodes of the class that it names.
-        Others for this class use that count, until it is too old.
+        While one request recounts, the other requests use the old count. If a
+        recount takes longer than ``AT_ONCE``, this request also uses the old
+        count, and the next one continues. Until the first count is complete,
+        the parts that were counted are used.
 
-        While one request recounts, others use the old count. If a recount
-        takes longer than ``AT_ONCE``, the request uses the old count, too, and
-        the next request continues. Until the first count is complete, the
-        parts that were counted are used.
-
-        :param resource_class: the class of all nodes that match the request,
-            in normal form, or None.
         :returns: Fleet, and whether this request has completed its count.
         """
         complete = False
-        if (self._find_count(resource_class).is_old
-                and self._acquire_turn(resource_class)):
+        if self._is_old() and self._acquire_turn():
             try:
                 # Another request may have counted before this one's turn.
-                if self._find_count(resource_class).is_old:
-                    complete = self._count_for(resource_class)
+                complete = self._is_old() and self._count_more()
             finally:
                 self._lock.release()
-        return self._find_count(resource_class).fleet, complete
+        return self._newest.fleet, complete
 
-    def _find_count(self, resource_class: str | None) -> _Count:
-        """Return the newest count that has all nodes of a class."""
-        # In this order, because another thread may replace both.
-        count, newest = self._count_of_class, self._newest
-        return (count if newest.began < count.began
-                and resource_class == self._class else newest)
+    def _is_old(self) -> bool:
+        return self._newest.is_old or self._newest.began < self._pool_change
 
-    def _acquire_turn(self, resource_class: str | None) -> bool:
+    def _acquire_turn(self) -> bool:
         """Acquire the lock. Wait for it only if nothing was counted yet."""
-        def is_counted() -> bool:
-            return self._find_count(resource_class).fleet is not _UNCOUNTED
-
-        while not self._lock.acquire(timeout=0 if is_counted() else WAIT):
-            if is_counted():
+        while not self._lock.acquire(
+                timeout=WAIT if self._newest is _UNCOUNTED else 0):
+            if self._newest is not _UNCOUNTED:
                 return False
             engine.check_deadline()
         return True
-
-    @garbage.pause_collection
-    def _count_for(self, resource_class: str | None) -> bool:
-        """Count the class of the first request, or more of the fleet.
-
-        :returns: whether the count is complete.
-        """
-        is_first = (self._newest.fleet is _UNCOUNTED
-                    and self._counting is None and self._class is None)
-        if is_first and resource_class is not None:
-            self._class = resource_class
-            count = _Counting(self._parts(resource_class=resource_class))
-            # If that takes too long, count the fleet: it can be continued.
-            if count.count_more():
-                self._count_of_class = count.finish()
-                return True
-        return self._count_more()
 
     def _count_more(self) -> bool:
         """Continue the count in progress, or start one.
@@ -225,10 +198,10 @@ class Latest:
         self._counting = None
         complete = count.count_more()
         if complete:
-            self._newest, self._count_of_class = count.finish(), _Count()
+            self._newest = count.finish()
         else:
             self._counting = count
-            if self._newest.began == _Count.began:
+            if self._newest.began == -math.inf:
                 self._newest = count.make_part()
         return complete
 
@@ -243,17 +216,21 @@ class Latest:
         if start - self._newest.began > max_age:
             with engine.acquire_lock(self._lock):
                 if start - self._newest.began > max_age:
-                    self._count_all()
+                    # The count in progress may have begun too early.
+                    self._counting = None
+                    _complete(self._count_more)
         newest = self._newest
         return newest.fleet, max(start - newest.began, 0)
 
-    @garbage.pause_collection
-    def _count_all(self) -> None:
-        # The count in progress may have begun too early.
-        self._counting = None
-        while not self._count_more():
-            engine.check_deadline('The fleet cannot be counted within the '
-                                  'time limit of a request; try again.')
+
+def _complete(count_more: Callable[[], bool]) -> None:
+    """Count until the count is complete.
+
+    :raises: DeadlineExceeded.
+    """
+    while not count_more():
+        engine.check_deadline('The fleet cannot be counted within the '
+                              'time limit of a request; try again.')
 
 
 _latest = Latest()
@@ -261,6 +238,8 @@ _latest = Latest()
 # a node that changes between two counts would count twice. For example,
 # deployment sets the project of the instance as the lessee of the node.
 _latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
+_latest_with_projects = Latest(functools.partial(
+    count_parts, with_hosts=True, with_projects=True))
 
 
 def record_holds(nodes: Iterable[matching.Node]) -> None:
@@ -273,20 +252,26 @@ def record_release(node_id: int | None) -> None:
     _latest.record_release(node_id)
 
 
-def get_recent_fleet(resource_class: str | None = None
-                     ) -> tuple[profiles.Fleet, bool]:
+def record_pools() -> None:
+    """See ``Latest.record_pools``."""
+    _latest.record_pools()
+
+
+def get_recent_fleet() -> tuple[profiles.Fleet, bool]:
     """Return a Fleet that may be outdated; see ``Latest.get_recent``."""
-    return _latest.get_recent(resource_class)
+    return _latest.get_recent()
 
 
 @engine.retry
 def get_fleet(max_age: float,
-              with_hosts: bool = False) -> tuple[profiles.Fleet, float]:
+              with_hosts: bool = False, with_projects: bool = False
+              ) -> tuple[profiles.Fleet, float]:
     """Return a Fleet of at most this age in seconds, and its age.
 
-    :param with_hosts: see ``count_parts``.
+    :param with_hosts: see ``count_parts``; also ``with_projects``.
     """
-    latest = _latest_with_hosts if with_hosts else _latest
+    latest = (_latest_with_projects if with_projects
+              else _latest_with_hosts if with_hosts else _latest)
     return latest.get_fleet(max_age)
 
 
@@ -299,6 +284,22 @@ def get_fresh_fleet(candidates: Collection[Collection[str]] = (),
     :param since: the moment, on time.monotonic(); None for now.
     """
     if candidates:
-        latest = Latest(functools.partial(count_parts, candidates))
-        return engine.retry(latest.get_fleet)(0)[0]
+        return _count_alone(candidates)
     return get_fleet(0 if since is None else time.monotonic() - since)[0]
+
+
+def get_pool_fleet(candidates: Collection[Collection[str]] = ()
+                   ) -> profiles.Fleet:
+    """Return a Fleet in which those nodes can be held that can join a pool.
+
+    It is counted for this request only.
+    """
+    return _count_alone(candidates, for_pool=True)
+
+
+@engine.retry
+def _count_alone(candidates: Collection[Collection[str]],
+                 for_pool: bool = False) -> profiles.Fleet:
+    count = _Counting(count_parts(candidates, for_pool=for_pool))
+    _complete(count.count_more)
+    return count.finish().fleet

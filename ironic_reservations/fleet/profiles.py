@@ -8,10 +8,12 @@ profile group for each model of machine. So a request is compared with the
 profile groups first, and with their profiles only in the capabilities that it
 requires.
 
-A counted fleet never changes, and it may be outdated. That causes no wrong
-result, because a hold checks the current row of the node.
+The numbers of a counted fleet never change; only its caches do. It may be
+outdated. That causes no wrong result, because a hold checks the current row of
+the node.
 """
 
+import array
 from collections.abc import Iterable
 import dataclasses
 import functools
@@ -19,9 +21,11 @@ import json
 from typing import Any
 
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import counting
 from ironic_reservations.fleet import shelf
 from ironic_reservations.matching import group_policy
+from ironic_reservations.shared import constants
 
 
 def classify_node(reason: str | None, taken: int | bool) -> str:
@@ -34,37 +38,43 @@ def classify_node(reason: str | None, taken: int | bool) -> str:
     """
     if taken:
         return 'taken'
-    if reason in (matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED):
+    if reason in matching.WITH_INSTANCE:
         return 'reserved'
-    return 'free' if reason in (None, matching.LOCKED) else 'out_of_service'
+    return ('free' if reason in (None, matching.LOCKED, matching.POOLED)
+            else 'out_of_service')
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class SharedFacts:
     """The facts that are equal for all nodes of a profile group.
 
-    Profiles refer to these, and not to their group: Python frees a fleet
-    without such a cycle when the next one replaces it, and does not wait for
-    the garbage collector.
+    Profiles refer to these facts instead of their group: without a reference
+    cycle, Python frees a large fleet as soon as the next one replaces it.
 
     :param facts: as the database spells them, by the names of
         ``expressions.PROFILE`` without ``capabilities``.
     :param candidate: UUID and name, if it is a single node.
     :param text: capabilities of one of the nodes.
-    :ivar node: a Node that stands for all nodes, but for capabilities.
     """
 
-    def __init__(self, facts: dict[str, str | None],
-                 candidate: tuple[str, str | None] | None,
-                 text: str | None) -> None:
-        self._facts, self._candidate = facts, candidate or (None, None)
-        self.node = self.make_node(text)
+    facts: dict[str, str | None]
+    candidate: tuple[str, str | None] | None
+    text: str | None
 
-    def make_node(self, text: str | None) -> matching.Node:
+    @functools.cached_property
+    def node(self) -> matching.Node:
+        """Return a Node that stands for all nodes, but for capabilities."""
+        return self._make_node(self.text)
+
+    def get_node(self, text: str | None) -> matching.Node:
         """Return a Node with these facts.
 
         :param text: its capabilities.
         """
-        facts, (uuid, name) = self._facts, self._candidate
+        return self.node if text == self.text else self._make_node(text)
+
+    def _make_node(self, text: str | None) -> matching.Node:
+        facts, (uuid, name) = self.facts, self.candidate or (None, None)
         spelling = {**facts, 'capabilities': text}
         properties = facts['irregular_properties'] or json.dumps(
             {key: spelling[key] for key in ('memory_mb', 'cpus', 'local_gb',
@@ -72,7 +82,8 @@ class SharedFacts:
              if spelling[key] is not None})
         columns: dict[str, Any] = {'uuid': uuid, **{
             key: facts[key] for key in ('resource_class', 'conductor_group',
-                                        'shard', 'owner', 'lessee')}}
+                                        'shard', 'owner', 'lessee',
+                                        'pool_project_id')}}
         return matching.Node(
             id=0, name=name, properties=properties,
             traits=frozenset(
@@ -93,7 +104,7 @@ class Profile:
     :param reserved: number of nodes with a reservation or an allocation on
         which no work has begun.
     :param taken: number of nodes in use, being deployed or being torn down.
-    :param ids: ids of the nodes that can be held; see ``parse_ids``.
+    :param ids: ids of the nodes that can be held.
     :param other_ids: ids of the other nodes.
     :param held: numbers of nodes by host and ``classify_node``, if the count
         includes hosts.
@@ -105,35 +116,44 @@ class Profile:
     counts: dict[str | None, int]
     reserved: int
     taken: int
-    ids: list[str | int]
-    other_ids: list[str | int]
+    ids: 'array.array[int]'
+    other_ids: 'array.array[int]'
     held: dict[tuple[str, str], int]
+
+    def make_count(self, reason: str, number: int) -> counting.NodeCount:
+        """Return a count of nodes with these facts that cannot be held."""
+        return counting.NodeCount(
+            self.facts.facts, self.text, self.facts.candidate, reason, 0, None,
+            number, array.array('I'))
 
     def add_count(self, count: counting.NodeCount) -> None:
         """Add nodes that are equal in all facts."""
         reason, number = count.reason, count.nodes
         state = classify_node(reason, count.taken)
-        self.add({reason: number}, number if state == 'reserved' else 0,
-                 number if state == 'taken' else 0,
-                 *([count.ids], []) if reason is None else ([], [count.ids]))
+        self.counts[reason] = self.counts.get(reason, 0) + number
+        self.reserved += number if state == 'reserved' else 0
+        self.taken += number if state == 'taken' else 0
+        ids = self.ids if reason is None else self.other_ids
+        ids += count.ids
         if count.host is not None:
             key = count.host, state
             self.held[key] = self.held.get(key, 0) + number
 
-    def add(self, counts: dict[str | None, int], reserved: int, taken: int,
-            ids: list[str | int], other_ids: list[str | int]) -> None:
-        """Add nodes; the parameters are those of the class."""
-        for reason, number in counts.items():
+    def add(self, other: 'Profile') -> None:
+        """Add the nodes of another profile."""
+        for reason, number in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + number
-        self.reserved += reserved
-        self.taken += taken
-        self.ids += ids
-        self.other_ids += other_ids
+        self.reserved += other.reserved
+        self.taken += other.taken
+        self.ids += other.ids
+        self.other_ids += other.other_ids
+        for key, number in other.held.items():
+            self.held[key] = self.held.get(key, 0) + number
 
     @property
     def node(self) -> matching.Node:
         """Return a Node that stands for each of its nodes."""
-        return self.facts.make_node(self.text)
+        return self.facts.get_node(self.text)
 
     @property
     def total(self) -> int:
@@ -143,7 +163,9 @@ class Profile:
     @property
     def free(self) -> int:
         """Return how many nodes can be held, now or after a short lock."""
-        return self.available + self.counts.get(matching.LOCKED, 0)
+        return self.available + sum(
+            self.counts.get(reason, 0)
+            for reason in (matching.LOCKED, matching.POOLED))
 
     @property
     def claimable(self) -> int:
@@ -155,9 +177,12 @@ class Profile:
         """Return how many nodes can be held now."""
         return self.counts.get(None, 0)
 
-    def list_free(self) -> list[int]:
-        """Return the ids of the nodes that can be held."""
-        return parse_ids(self.ids)
+    def count_states(self) -> dict[str, int]:
+        """Return the numbers of nodes by ``constants.NODE_STATES``."""
+        free, reserved, taken = self.free, self.reserved, self.taken
+        return dict(zip(constants.NODE_STATES, (
+            free, reserved, taken, self.total - free - reserved - taken),
+            strict=True))
 
     def find_domain(self, levels: group_policy.Levels) -> group_policy.Domain:
         """Return the outer and the inner domain of these nodes."""
@@ -170,12 +195,19 @@ class Profile:
 
 
 class ProfileGroup:
-    """Profiles that differ only in the values of capabilities."""
+    """Profiles that differ only in the values of capabilities.
 
-    def __init__(self, facts: SharedFacts) -> None:
-        self.facts = facts
-        self.profiles: list[Profile] = []
+    :ivar whole: all nodes as one Profile, for requests that fit them all.
+    """
+
+    def __init__(self, facts: SharedFacts, profiles: list[Profile]) -> None:
+        self.facts, self.profiles = facts, profiles
         self._values: dict[str, set[str | None]] = {}
+        # Threads that share a fleet recognize it by its identity.
+        self.whole = _make_empty_profile(facts, profiles[0].text,
+                                         profiles[0].capabilities)
+        for profile in profiles:
+            self.whole.add(profile)
 
     @property
     def node(self) -> matching.Node:
@@ -191,33 +223,29 @@ class ProfileGroup:
                                   for profile in self.profiles}
         return self._values[name]
 
-    @functools.cached_property
-    def whole(self) -> Profile:
-        """Return all nodes as one Profile, for requests that fit them all."""
-        first = self.profiles[0]
-        whole = _make_empty_profile(self.facts, first.text, first.capabilities)
-        for profile in self.profiles:
-            whole.add(profile.counts, profile.reserved, profile.taken,
-                      profile.ids, profile.other_ids)
-            for key, number in profile.held.items():
-                whole.held[key] = whole.held.get(key, 0) + number
-        return whole
-
 
 class Fleet:
     """All profile groups, counted at the same moment.
 
+    :ivar total: number of all nodes.
     :ivar matches: cache of ``search`` for this count: by Matcher, the fits
         with the profiles that match.
     :ivar shelves: nodes that ``search`` has read.
     :ivar domains: cache of ``domains``.
+    :ivar suspects: ids of nodes that ``domains`` has read as suspect.
     :ivar holds: nodes that this process has held since the count, and not
         released, by id.
     """
 
     def __init__(self, groups: Iterable[ProfileGroup]) -> None:
         self.groups = tuple(groups)
+        # Threads share the fleet, and profiles are compared by identity, so
+        # each group has one "whole" from the beginning.
+        self.total = sum(group.whole.total for group in self.groups)
+        self._pool_projects = {group.facts.facts.get('pool_project_id')
+                               for group in self.groups}
         self.holds: dict[int, matching.Node] = {}
+        self.suspects: set[int] = set()
         self.shelves = shelf.Shelves()
         self.domains: dict[Any, Any] = {}
         self.matches: dict[
@@ -227,7 +255,7 @@ class Fleet:
     def from_counts(cls, counts: Iterable[counting.NodeCount]) -> 'Fleet':
         """Return the fleet of the counts of its nodes."""
         parse = functools.cache(_parse_capabilities)
-        groups: dict[tuple[Any, ...], ProfileGroup] = {}
+        groups: dict[tuple[Any, ...], tuple[SharedFacts, list[Profile]]] = {}
         profiles: dict[tuple[Any, ...], Profile] = {}
         for count in counts:
             # Counts share the facts that are equal.
@@ -240,28 +268,33 @@ class Fleet:
                 group_key = id(facts), count.candidate, names
                 group = groups.get(group_key)
                 if group is None:
-                    group = groups[group_key] = ProfileGroup(
-                        SharedFacts(facts, count.candidate, text))
+                    group = groups[group_key] = (
+                        SharedFacts(facts, count.candidate, text), [])
                 profile = profiles[key] = _make_empty_profile(
-                    group.facts, text, capabilities)
-                group.profiles.append(profile)
+                    group[0], text, capabilities)
+                group[1].append(profile)
             profile.add_count(count)
-        return cls(groups.values())
+        return cls(ProfileGroup(*group) for group in groups.values())
+
+    def has_pool(self, project_id: str | None) -> bool:
+        """Return whether a project has nodes in pools."""
+        return project_id is not None and project_id in self._pool_projects
+
+    def make_key(self, matcher: matching.Matcher) -> matching.Matcher:
+        """Return a Matcher that finds the same profiles, for caches.
+
+        It is equal for requests of projects between which this fleet does not
+        distinguish.
+        """
+        ownership = matcher.ownership
+        if ownership.is_limited or self.has_pool(ownership.project_id):
+            return matcher
+        return dataclasses.replace(matcher, ownership=values.ALL)
 
     @property
     def profiles(self) -> list[Profile]:
         """Return the profiles of all profile groups."""
         return [profile for group in self.groups for profile in group.profiles]
-
-    @functools.cached_property
-    def total(self) -> int:
-        """Return the number of all nodes."""
-        return sum(group.whole.total for group in self.groups)
-
-
-def parse_ids(texts: Iterable[str | int]) -> list[int]:
-    """Return the ids in texts such as ``3,4``; a single id may be a number."""
-    return [int(number) for text in texts for number in str(text).split(',')]
 
 
 def _parse_capabilities(text: str | None, irregular: str | None
@@ -275,4 +308,5 @@ def _parse_capabilities(text: str | None, irregular: str | None
 
 def _make_empty_profile(facts: SharedFacts, text: str | None,
                         capabilities: dict[str, str]) -> Profile:
-    return Profile(facts, text, capabilities, {}, 0, 0, [], [], {})
+    return Profile(facts, text, capabilities, {}, 0, 0, array.array('I'),
+                   array.array('I'), {})

@@ -7,50 +7,52 @@ an outdated count, and leaves nodes that it has read to the next request: see
 ``shelf``.
 """
 
+import array
 import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import functools
 import itertools
 import operator
 import random
-import re
-import typing
 from typing import Any
 
 import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations import matching
+from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
+from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 
-if typing.TYPE_CHECKING:
-    from ironic_reservations.matching import matcher as matchers
-
 #: Maximum number of requests whose matching profiles are cached per count.
 MAX_CACHED_MATCHES = 256
+
+#: Number of nodes whose reasons are read at once before a refusal.
+REASONS_PAGE = 2048
 
 #: Pairs of a fit and the profiles that fit equally well, best fit first.
 ByFit = list[tuple[tuple[Any, ...], list[profiles.Profile]]]
 
 
-def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet | None
+def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet
                ) -> Iterator[matching.Node]:
-    """Yield free nodes that satisfy a request, best fit first.
+    """Yield free nodes that satisfy a request, suspects last, by fit.
 
     Stop iterating after taking a node. Requesting the next one means that the
     last was lost to another request.
 
     :param fleet: determines the order. Nodes that are not in it, or that did
-        not match when they were counted, are not found. None if the request
+        not match when they were counted, are not found, unless the request
         names its nodes.
     """
-    if matcher.spec.candidate_nodes or fleet is None:
+    if matcher.spec.candidate_nodes:
         return iter(_sort_nodes(matcher, _fetch_nodes(
             node_rows.select_candidates, matcher.spec.candidate_nodes)))
     return _search_fleet(matcher, fleet)
@@ -58,8 +60,61 @@ def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet | None
 
 def read_nodes(matcher: matching.Matcher,
                ids: Collection[int]) -> list[matching.Node]:
-    """Return those of some nodes that are free and match, best fit first."""
-    return _sort_nodes(matcher, _read_page(ids)) if ids else []
+    """Return nodes with these ids that are free and match, in search order.
+
+    The one with the best rank comes first.
+    """
+    if not ids:
+        return []
+    select = functools.partial(node_rows.select_by_ids,
+                               for_pool=matcher.pool_project is not None)
+    return _sort_nodes(matcher, _fetch_nodes(select, ids))
+
+
+def read_matches(matcher: matching.Matcher, fleet: profiles.Fleet
+                 ) -> tuple[profiles.Fleet, int]:
+    """Read the nodes that a count calls free and matching, as they are now.
+
+    Nodes have *malformed* properties if they are free and match as the
+    database reads their properties, but not as Python does. There may be many
+    nodes that are not free, of which only the reason is read.
+
+    :returns: the other nodes, as Python reads their properties; and the
+        number of malformed ones.
+    """
+    nodes: list[counting.NodeCount] = []
+    mismatches, for_pool = 0, matcher.pool_project is not None
+    others: collections.Counter[tuple[profiles.Profile, str]] = (
+        collections.Counter())
+    ids = ((node_id, profile)
+           for _, batch in comparison.find_profiles(matcher, fleet)
+           for profile in batch for node_id in profile.ids)
+    while page := dict(itertools.islice(ids, REASONS_PAGE)):
+        engine.check_deadline()
+        free = []
+        for node_id, reason in counting.read_reasons(page, for_pool):
+            if reason is None:
+                free.append(node_id)
+            else:
+                others[page[node_id], reason] += 1
+        for count, properties in (
+                counting.read_counts(free, for_pool) if free else ()):
+            # Python parses the properties that are irregular.
+            node = count._replace(capabilities=None, facts={
+                **count.facts, 'irregular_properties': properties or '{}'})
+            if (count.reason is None and _matches(matcher, count)
+                    and not _matches(matcher, node)):
+                mismatches += 1
+            else:
+                nodes.append(node)
+    nodes += [profile.make_count(reason, number)
+              for (profile, reason), number in others.items()]
+    return profiles.Fleet.from_counts(nodes), mismatches
+
+
+def _matches(matcher: matching.Matcher, count: counting.NodeCount) -> bool:
+    return bool(comparison.find_profiles(
+        matcher, profiles.Fleet.from_counts([count])))
 
 
 def _search_fleet(matcher: matching.Matcher,
@@ -67,10 +122,11 @@ def _search_fleet(matcher: matching.Matcher,
     """Yield nodes that were free when the fleet was counted, then others.
 
     If the nodes that fit best are used up, some of them are read again before
-    those that fit worse, because they may be free by now. In the end, those
-    that were free are read again, and some of the others.
+    those that fit worse, because they may be free by now; and some of all
+    before suspect ones. In the end, those that were free are read again, and
+    some of the others.
     """
-    by_fit, is_first = _get_matches(matcher, fleet), True
+    by_fit = _get_matches(matcher, fleet)
     current: set[int] = set()
 
     def read(ids: Iterable[int]) -> list[matching.Node]:
@@ -80,23 +136,28 @@ def _search_fleet(matcher: matching.Matcher,
         current.update(ids)
         return _read_page(ids)
 
-    for number, (fit, equals) in enumerate(by_fit):
-        stock = fleet.shelves.list_stock(equals)
-        if not stock:
-            continue
-        if number and is_first:
-            is_first = False
-            better = itertools.islice(itertools.chain(
-                _list_ids(by_fit[:number], 'ids'),
-                _list_ids(by_fit[:number], 'other_ids')), shelf.LARGE_PAGE)
-            for node in read_nodes(matcher, {*better} - current):
-                if matcher.fit(node) < fit:
+    for suspect in False, True:
+        is_first = True
+        for number, (fit, equals) in enumerate(by_fit):
+            stock = fleet.shelves.list_stock(equals, suspect)
+            if not stock:
+                continue
+            others = by_fit if suspect else by_fit[:number]
+            if others and is_first:
+                is_first = False
+                better = itertools.islice(itertools.chain(
+                    _list_ids(others, 'ids'),
+                    _list_ids(others, 'other_ids')), shelf.LARGE_PAGE)
+                for node in read_nodes(matcher, {*better} - current):
+                    if matcher.rank(node) < (suspect, fit):
+                        yield node
+            for node in fleet.shelves.take_nodes(
+                    stock, _list_profiles(by_fit, number), read, suspect):
+                # A node that has changed may fit worse than when it was
+                # counted.
+                if (matcher.matches(node)
+                        and matcher.rank(node) <= (suspect, fit)):
                     yield node
-        for node in fleet.shelves.take_nodes(
-                stock, _list_profiles(by_fit, number), read):
-            # A node that has changed may fit worse than when it was counted.
-            if matcher.matches(node) and matcher.fit(node) <= fit:
-                yield node
     ids = itertools.chain(
         _list_ids(by_fit, 'ids'),
         itertools.islice(_list_ids(by_fit, 'other_ids'), shelf.LARGE_PAGE))
@@ -113,19 +174,18 @@ def _list_profiles(by_fit: ByFit, number: int) -> Iterator[profiles.Profile]:
 def _list_ids(by_fit: ByFit, name: str) -> Iterator[int]:
     """Yield the ids of nodes of some profiles, best fit first.
 
-    Those of equals begin at a random place, because the caller may not read
-    all of them.
+    The ids of profiles that fit equally begin at a random place, because the
+    caller may not read all of them.
 
     :param name: ``ids`` or ``other_ids``.
     """
     for _, equals in by_fit:
-        text = ','.join(str(ids) for profile in equals
-                        for ids in getattr(profile, name))
-        start = text.find(',', random.randint(0, len(text))) + 1
-        for part in text[start:], text[:start]:
-            # Lazily, because there may be 100,000 of them.
-            for match in re.finditer(r'\d+', part):
-                yield int(match[0])
+        ids = array.array('I')
+        for profile in equals:
+            ids.extend(getattr(profile, name))
+        start = random.randrange(len(ids)) if ids else 0
+        for place in itertools.chain(range(start, len(ids)), range(start)):
+            yield ids[place]
 
 
 def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
@@ -135,20 +195,20 @@ def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
     """
     if matcher.policy is not None:
         # The members of its group change with each hold.
-        return _group_by_fit(
-            matcher, matcher.find_profiles(fleet, *matcher.policy.levels.keys))
-    cache = fleet.matches
-    by_fit = cache.get(matcher)
+        return _group_by_fit(matcher, comparison.find_profiles(
+            matcher, fleet, *matcher.policy.levels.keys))
+    cache, key = fleet.matches, fleet.make_key(matcher)
+    by_fit = cache.get(key)
     if by_fit is None:
         if len(cache) >= MAX_CACHED_MATCHES:
             cache.clear()
-        by_fit = cache[matcher] = _group_by_fit(
-            matcher, matcher.find_profiles(fleet))
+        by_fit = cache[key] = _group_by_fit(
+            key, comparison.find_profiles(key, fleet))
     return by_fit
 
 
 def _group_by_fit(matcher: matching.Matcher,
-                  matches: 'list[matchers.Match]') -> ByFit:
+                  matches: list[comparison.Match]) -> ByFit:
     by_fit: dict[tuple[Any, ...], list[profiles.Profile]] = (
         collections.defaultdict(list))
     for group, batch in matches:
@@ -163,7 +223,7 @@ def _group_by_fit(matcher: matching.Matcher,
 
 
 def _read_page(ids: Iterable[int]) -> list[matching.Node]:
-    """Return those of some nodes that are free, in random order."""
+    """Return the nodes with these ids that are free, in random order."""
     return _fetch_nodes(node_rows.select_by_ids, ids)
 
 
@@ -177,10 +237,10 @@ def _fetch_nodes(select: Callable[..., tuple[sa.Select[Any], dict[str, Any]]],
 
 def _sort_nodes(matcher: matching.Matcher, nodes: Iterable[matching.Node]
                 ) -> list[matching.Node]:
-    """Return the nodes that match, best fit first."""
+    """Return the nodes that match, best rank first."""
     return sorted((node for node in nodes
                    if matcher.is_visible(node) and matcher.matches(node)),
-                  key=lambda node: (matcher.fit(node), node.failed))
+                  key=matcher.rank)
 
 
 def make_node(row: Mapping[Any, Any]) -> matching.Node:

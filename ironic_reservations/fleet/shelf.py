@@ -7,6 +7,7 @@ shelf of a profile. A node on a shelf may no longer be free: the guarded update
 that holds it decides.
 """
 
+import array
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -17,30 +18,34 @@ import typing
 
 from ironic_reservations import matching
 
-if typing.TYPE_CHECKING:
-    from ironic_reservations.fleet import profiles
-
 #: Number of nodes to read at first, and at most.
 PAGE, LARGE_PAGE = 16, 256
 
-#: Returns those of some nodes that are free, in random order.
+#: Returns the nodes with some ids that are free, in random order.
 Reader = Callable[[Iterable[int]], list[matching.Node]]
+
+
+class Profile(typing.Protocol):
+    """A ``profiles.Profile``, as far as shelves know it."""
+
+    ids: 'array.array[int]'
 
 
 class _Shelf:
     """The nodes of one profile that no request has taken yet.
 
-    :ivar unread: ids of nodes that were not read since they were counted.
-    :ivar nodes: nodes that were read, by whether they failed recently.
+    :ivar ids: ids of nodes to read, by whether they were suspect when they
+        were read before.
+    :ivar nodes: nodes that were read, by the same.
     """
 
-    def __init__(self, unread: list[int]) -> None:
-        self.unread = unread
+    def __init__(self, ids: 'array.array[int]') -> None:
+        self.ids = {False: ids, True: array.array('I')}
         self.nodes: dict[bool, list[matching.Node]] = {False: [], True: []}
 
-    def choose_ids(self, number: int) -> Iterator[int]:
-        """Yield random unread ids, and remove them."""
-        ids = self.unread
+    def choose_ids(self, number: int, suspect: bool) -> Iterator[int]:
+        """Yield random ids of nodes to read, and remove them."""
+        ids = self.ids[suspect]
         for _ in range(min(number, len(ids))):
             place = random.randrange(len(ids))
             ids[place], ids[-1] = ids[-1], ids[place]
@@ -50,95 +55,108 @@ class _Shelf:
 class Shelves:
     """The nodes of a counted fleet that were free when it was counted.
 
-    Those of a profile are read in random order, so that processes do not
-    compete for the same nodes, and each of them once. Threads may share it.
+    The nodes of a profile are read once, in random order, so that processes do
+    not compete for the same nodes. Suspect nodes are read again when all
+    others are used up. Threads may share it.
     """
 
     def __init__(self) -> None:
-        self._shelves: dict[profiles.Profile, _Shelf] = {}
+        self._shelves: dict[Profile, _Shelf] = {}
         self._lock = threading.Lock()
 
-    def _get_shelf(self, profile: 'profiles.Profile') -> _Shelf:
+    def _get_shelf(self, profile: Profile) -> _Shelf:
         shelf = self._shelves.get(profile)
         return shelf or self._shelves.setdefault(
-            profile, _Shelf(profile.list_free()))
+            profile, _Shelf(profile.ids[:]))
 
-    def list_stock(self, equals: Sequence['profiles.Profile']
-                   ) -> list['profiles.Profile']:
+    def list_stock(self, equals: Sequence[Profile],
+                   suspect: bool = False) -> list[Profile]:
         """Return the profiles that are not used up, in random order.
 
-        Those come first whose nodes were read, so that a page serves several
-        requests.
+        Profiles with nodes on their shelf come first, so that one page serves
+        several requests.
+
+        :param suspect: whether they have nodes that are known as suspect;
+            otherwise, whether they may have others.
         """
         in_stock, unread = [], []
         for profile in random.sample(equals, len(equals)):
             shelf = self._shelves.get(profile)
-            if shelf is not None and shelf.nodes[False]:
+            if shelf is not None and shelf.nodes[suspect]:
                 in_stock.append(profile)
-            elif (profile.ids if shelf is None
-                  else shelf.unread or shelf.nodes[True]):
+            elif (shelf.ids[suspect] if shelf is not None
+                  else profile.ids and not suspect):
                 unread.append(profile)
         return in_stock + unread
 
-    def take_nodes(self, equals: Iterable['profiles.Profile'],
-                   others: Iterator['profiles.Profile'],
-                   read: Reader) -> Iterator[matching.Node]:
-        """Yield nodes of some profiles, those that failed recently last.
+    def take_nodes(self, equals: Iterable[Profile],
+                   others: Iterator[Profile], read: Reader,
+                   suspect: bool = False) -> Iterator[matching.Node]:
+        """Yield nodes of some profiles.
 
-        Each node goes to one request only.
+        Each node goes to one request only. A search that reads many suspect
+        nodes leaves the rest to the next one.
 
         :param others: profiles to read in the same statement if these have
-            few nodes. Each is considered once, because there may be
-            thousands.
+            few nodes. The iterator is consumed: each profile is considered
+            once, because there may be thousands.
+        :param suspect: whether to yield the nodes that are known as suspect;
+            otherwise all others.
         """
-        size = PAGE
-        for is_failed in False, True:
-            for shelf in map(self._get_shelf, equals):
-                while True:
-                    with self._lock:
-                        nodes = shelf.nodes[is_failed]
-                        node = nodes.pop() if nodes else None
-                        page = {} if node else self._choose_page(
-                            shelf, is_failed, others, size)
-                    if node is not None:
-                        yield node
-                    elif page:
-                        self._read_page(page, read)
-                        # Other processes have taken most of the nodes.
-                        size = min(2 * size, LARGE_PAGE)
-                    else:
-                        break
+        size, suspects = PAGE, 0
+        for shelf in map(self._get_shelf, equals):
+            while True:
+                with self._lock:
+                    nodes = shelf.nodes[suspect]
+                    node = nodes.pop() if nodes else None
+                    page = {} if node or suspects >= LARGE_PAGE else (
+                        self._choose_page(shelf, suspect, others, size))
+                if node is not None:
+                    yield node
+                elif page:
+                    suspects += self._read_page(page, read, suspect)
+                    # Other processes have taken most of the nodes.
+                    size = min(2 * size, LARGE_PAGE)
+                else:
+                    break
 
-    def _choose_page(self, shelf: _Shelf, is_failed: bool,
-                     others: Iterator['profiles.Profile'],
+    def _choose_page(self, shelf: _Shelf, suspect: bool,
+                     others: Iterator[Profile],
                      size: int) -> dict[int, _Shelf]:
         """Return the shelves of the nodes to read, by id.
 
-        :returns: an empty dict if nothing is to be read for this shelf: it has
-            no unread nodes, or a full page of free nodes that all failed.
+        :returns: an empty dict if this shelf has nothing to read.
         """
-        if not is_failed and len(shelf.nodes[True]) >= LARGE_PAGE:
-            return {}
-        page = dict.fromkeys(shelf.choose_ids(size), shelf)
-        while page and len(page) < size:
+        page = dict.fromkeys(shelf.choose_ids(size, suspect), shelf)
+        while page and len(page) < size and not suspect:
             other = next(others, None)
             if other is None:
                 break
             if other.ids:
                 shelf = self._get_shelf(other)
                 page |= dict.fromkeys(
-                    shelf.choose_ids(size - len(page)), shelf)
+                    shelf.choose_ids(size - len(page), suspect), shelf)
         return page
 
-    def _read_page(self, page: dict[int, _Shelf], read: Reader) -> None:
-        """Read nodes without the lock: other threads may read more of them."""
+    def _read_page(self, page: dict[int, _Shelf], read: Reader,
+                   suspect: bool) -> int:
+        """Read nodes without the lock: other threads may read more of them.
+
+        :returns: the number of nodes that were not known as suspect.
+        """
         try:
             nodes = read(page)
         except Exception:
             with self._lock:
                 for node_id, shelf in page.items():
-                    shelf.unread.append(node_id)
+                    shelf.ids[suspect].append(node_id)
             raise
+        suspects = 0
         with self._lock:
             for node in nodes:
-                page[node.id].nodes[bool(node.failed)].append(node)
+                if node.suspect and not suspect:
+                    page[node.id].ids[True].append(node.id)
+                    suspects += 1
+                else:
+                    page[node.id].nodes[suspect].append(node)
+        return suspects

@@ -2,6 +2,8 @@
 """Requests to Ironic and Keystone on behalf of the logged-in user."""
 
 from collections.abc import Iterable
+import contextlib
+import itertools
 from typing import Any
 import urllib.parse
 
@@ -16,9 +18,10 @@ from openstack import exceptions as sdk_exc
 from openstack_auth import utils as auth_utils
 from openstack_dashboard.api import base
 from openstack_dashboard.api import keystone
+from oslo_utils import uuidutils
 
 from ironic_reservations import sdk
-from ironic_reservations import text
+from ironic_reservations.shared import text
 
 #: Exceptions of requests to Ironic.
 ERRORS = (sdk_exc.SDKException, ksa_exc.ClientException)
@@ -38,6 +41,9 @@ Row = dict[str, Any]
 #: Version of Ironic's API in which nodes have names and ``fields`` exists.
 _NODE_HEADERS = {'X-OpenStack-Ironic-API-Version': '1.8'}
 
+#: Likewise, with owners and lessees.
+_OWNER_HEADERS = {'X-OpenStack-Ironic-API-Version': '1.65'}
+
 
 def connect(request: http.HttpRequest) -> sdk.Proxy:
     """Return the SDK's proxy with the token of the user."""
@@ -46,14 +52,28 @@ def connect(request: http.HttpRequest) -> sdk.Proxy:
     # Catalogs have the endpoint with or without the version. A fixed endpoint
     # avoids discovery, which would be one more request per page.
     url = base.url_for(request, 'baremetal').rstrip('/').removesuffix('/v1')
-    conn = connection.Connection(
+    # Any, because add_service adds the attribute.
+    conn: Any = connection.Connection(
         session=session.Session(
             auth=token_endpoint.Token(f'{url}/v1', request.user.token.id),
             original_ip=auth_utils.get_client_ip(request), verify=verify,
             timeout=TIMEOUT),
         region_name=request.user.services_region, app_name='horizon')
     conn.add_service(sdk.SERVICE)
-    return conn.baremetal_reservations
+    service: sdk.Proxy = conn.baremetal_reservations
+    return service
+
+
+def call(service: sdk.Proxy, method: str, path: str, **kwargs: Any) -> Any:
+    """Send a request about reservations; return the JSON of its response.
+
+    :param path: after ``/reservations``.
+    :param kwargs: arguments of ``requests``, such as ``json``.
+    :returns: None if the response has no body.
+    """
+    response = service.request(f'/reservations{path}', method, **kwargs)
+    sdk_exc.raise_from_response(response)
+    return response.json() if response.content else None
 
 
 def read_page(service: sdk.Proxy, collection: str = '',
@@ -64,13 +84,22 @@ def read_page(service: sdk.Proxy, collection: str = '',
     :param query: parameters; None and empty ones are left out.
     :returns: the rows, and the marker of the next page if there is one.
     """
-    response = service.get(f'/reservations{collection}', params={
+    body = call(service, 'GET', collection, params={
         name: value for name, value in query.items()
         if value not in (None, '', [])})
-    sdk_exc.raise_from_response(response)
-    body = response.json()
     return (body[collection.removeprefix('/') or 'reservations'],
             text.parse_next_link(body.get('next')).get('marker'))
+
+
+def change(service: sdk.Proxy, path: str, values: dict[str, Any]) -> None:
+    """Change a reservation, a group or a pool in one request.
+
+    :param values: new values by key. None and empty ones are removed.
+    """
+    call(service, 'PATCH', f'/{path}', json=[
+        {'op': 'remove', 'path': f'/{name}'} if value in (None, '') else
+        {'op': 'add', 'path': f'/{name}', 'value': value}
+        for name, value in values.items()])
 
 
 def find_missing_nodes(service: sdk.Proxy, nodes: list[str]) -> list[str]:
@@ -78,10 +107,33 @@ def find_missing_nodes(service: sdk.Proxy, nodes: list[str]) -> list[str]:
 
     :param nodes: names and UUIDs; the first ``MAX_LOOKUPS`` are looked up.
     """
-    return [node for node in nodes[:MAX_LOOKUPS] if service.get(
-        f'/nodes/{urllib.parse.quote(node, safe="")}',
+    # Ironic compares the case of a UUID, and requests for reservations do not.
+    return [node for node in nodes[:MAX_LOOKUPS] if all(service.get(
+        f'/nodes/{urllib.parse.quote(name, safe="")}',
         params={'fields': 'uuid'}, headers=_NODE_HEADERS,
-    ).status_code == 404]
+    ).status_code == 404 for name in (
+        {node, node.lower(), node.upper()}
+        if uuidutils.is_uuid_like(node) else {node}))]
+
+
+def read_owners(service: sdk.Proxy, nodes: Iterable[str]) -> list[Row]:
+    """Return the different pairs of ``owner`` and ``lessee`` of nodes.
+
+    An error is ignored: the nodes have been reserved.
+
+    :param nodes: UUIDs; the first ``MAX_LOOKUPS`` are looked up.
+    """
+    pairs: list[Row] = []
+    with contextlib.suppress(*ERRORS):
+        for node in itertools.islice(nodes, MAX_LOOKUPS):
+            response = service.get(
+                f'/nodes/{node}', params={'fields': 'owner,lessee'},
+                headers=_OWNER_HEADERS)
+            sdk_exc.raise_from_response(response)
+            pair = {key: response.json()[key] for key in ('owner', 'lessee')}
+            if pair not in pairs:
+                pairs.append(pair)
+    return pairs
 
 
 def read_node_names(service: sdk.Proxy) -> set[str]:

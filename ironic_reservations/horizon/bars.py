@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.utils.translation import ngettext
 
-from ironic_reservations import text
 from ironic_reservations.horizon.api import Row
+from ironic_reservations.shared import text
 
 #: The parts of a bar in order: a count of a capacity row, and its word.
 PARTS = (('free', gettext_lazy('free')),
@@ -32,6 +32,10 @@ _REASONS = {
         'matching, but in an unknown power state'),
     'child node': gettext_lazy('matching, but part of another node'),
     'deferred action': gettext_lazy('matching, but with a deferred action'),
+    'cordoned': gettext_lazy('matching, but kept free by a notice'),
+    'prepared': gettext_lazy(
+        'matching, but still prepared for another instance'),
+    'pool': gettext_lazy('matching, but in a pool'),
     'locked': gettext_lazy('matching, but locked at the moment'),
     'malformed properties': gettext_lazy(
         'matching, but with properties of the wrong type'),
@@ -57,8 +61,9 @@ _CONSTRAINTS = (
     (r'capabilities:(.*)', gettext_lazy('without the capability %s')),
     (r'dedicated:(.*)',
      gettext_lazy('dedicated to requests that require the trait %s')),
+    (r'lessee', gettext_lazy('leased by another project')),
     (r'ownership=.*',
-     gettext_lazy('neither owned nor leased by the project')),
+     gettext_lazy('that the project does not own, lease or have in a pool')),
 )
 
 
@@ -110,7 +115,9 @@ def draw_counts(counts: Row, longest: int | None = None) -> Bar:
 def draw_rows(rows: list[Row]) -> list[Row]:
     """Add a ``bar`` to each capacity row, all on one scale."""
     longest = max((row['total'] for row in rows), default=0)
+    # Pairs, because a template would take a capability "items" for the method.
     return [{**row, 'bar': draw_counts(row, longest),
+             'capabilities': [*row.get('capabilities', {}).items()],
              'memory_gb': row.get('memory_mb', 0) / 1024} for row in rows]
 
 

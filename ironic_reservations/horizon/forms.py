@@ -3,6 +3,9 @@
 
 import argparse
 from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import re
 from typing import Any
 import uuid
 
@@ -10,11 +13,35 @@ from django import forms
 from django.core import validators
 from django.utils.translation import gettext_lazy as _
 
-from ironic_reservations import constants
 from ironic_reservations.osc import units
+from ironic_reservations.shared import constants
 
 #: States of a reservation in the API, with their translations.
 STATES = {name: _(name) for name in constants.STATES}
+
+#: Likewise, of notices: their kinds and states.
+NOTICE_KINDS = {name: _(name) for name in constants.NOTICE_KINDS}
+NOTICE_STATES = {name: _(name) for name in constants.NOTICE_STATES}
+
+#: Patterns of extra specs that have a field of their own in a request. The
+#: group is the name of a trait or a capability.
+_FIELDS = {
+    'memory_mb': r'resources[\w-]*:MEMORY_MB',
+    'vcpus': r'resources[\w-]*:VCPU',
+    'root_gb': r'resources[\w-]*:DISK_GB',
+    'resource_class': r'resources[\w-]*:CUSTOM_.*',
+    'candidate_nodes': 'reservations:candidate_nodes',
+    'trait': r'(?:trait[\w-]*|reservations:trait):(.+)',
+    'capability': r'(?:capabilities:)?(cpu_arch)|capabilities:(.+)'}
+
+_CAPABILITY = re.compile(r'([^\s=:,<>!]+)\s*(?:[=:](.+))?', re.DOTALL)
+_EXTRA_SPEC = re.compile(r'([^=]*[^=\s])\s*+=\s*+(.*)', re.DOTALL)
+
+#: Ownerships in the API, with their translations.
+_OWNERSHIPS = (
+    ('', _('default')), ('any', _('of any owner or lessee')),
+    ('project', _('of the project')),
+    ('project_or_none', _('of the project or of nobody')))
 
 
 class _Form(forms.Form):
@@ -28,8 +55,23 @@ class _Form(forms.Form):
                 field.widget.attrs.setdefault('class', 'form-control')
 
 
+class _Names(forms.CharField):
+    """A text field of names between commas."""
+
+    def clean(self, value: Any) -> list[str]:
+        """Return the names."""
+        text = super().clean(value)
+        names = [name.strip() for name in text.split(',') if name.strip()]
+        if text and not names:
+            raise validators.ValidationError(
+                _('Enter names between the commas.'))
+        return names
+
+
 def _text(label: str, suggestions: str | None = None,
-          placeholder: str | None = None, **kwargs: Any) -> forms.CharField:
+          placeholder: str | None = None,
+          field: type[forms.CharField] = forms.CharField,
+          **kwargs: Any) -> forms.CharField:
     """Return a text field.
 
     :param suggestions: name of a list of suggestions, see ``_fields.html``.
@@ -39,8 +81,8 @@ def _text(label: str, suggestions: str | None = None,
         attrs['list'] = f'ir-{suggestions}'
     if placeholder:
         attrs['placeholder'] = placeholder
-    return forms.CharField(label=label, required=False, max_length=255,
-                           widget=forms.TextInput(attrs), **kwargs)
+    return field(label=label, required=False, max_length=255,
+                 widget=forms.TextInput(attrs), **kwargs)
 
 
 def _number(label: str, **kwargs: Any) -> forms.IntegerField:
@@ -85,6 +127,19 @@ class Reservations(_Form):
             del self.fields['project_id']
 
 
+class Notices(_Form):
+    """Filters of the list of notices."""
+
+    state = forms.ChoiceField(
+        label=_('State'), required=False,
+        choices=[('', _('any')), *NOTICE_STATES.items()])
+    kind = forms.ChoiceField(
+        label=_('Kind'), required=False,
+        choices=[('', _('any')), *NOTICE_KINDS.items()])
+    node = _text(_('Node'), 'node', _('name or UUID'))
+    ticket = _text(_('Ticket'))
+
+
 class Confirmation(_Form):
     """Only a button."""
 
@@ -96,7 +151,9 @@ class Confirmation(_Form):
 class Change(Confirmation):
     """The description and the lease of a reservation or a group."""
 
-    description = _text(_('Description'))
+    # The form contains the values that it shows, to determine which of them
+    # the user has changed.
+    description = _text(_('Description'), show_hidden_initial=True)
     expires_in = _text(
         _('New lease'), help_text=_(
             'For example 12h or 7d from now, or "never". If empty, the lease '
@@ -107,6 +164,42 @@ class Change(Confirmation):
         text = self.cleaned_data['expires_in']
         return None if text == 'never' else text and _parse_seconds(text)
 
+    def clean(self) -> dict[str, Any]:
+        """Return the values that differ from what was shown."""
+        data = super().clean()
+        return {name: data[name] for name in self.changed_data
+                if name in data}
+
+
+class ChangePool(Change):
+    """The description and the expiry of a pool."""
+
+    expires_in = None
+    expires_at = _text(
+        _('Expires at'), show_hidden_initial=True, help_text=_(
+            'For example 2027-03-31T18:00:00Z. If empty, the pool does not '
+            'expire.'))
+
+
+class Cordon(Confirmation):
+    """The texts of a cordon."""
+
+    #: Repeating the request cordons nothing else.
+    uuid = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
+    ticket = _text(_('Ticket'))
+    description = _text(_('Description'), help_text=_(
+        'The project that has the node sees it.'))
+
+    def clean_uuid(self) -> str:
+        """Return the UUID as text."""
+        return str(self.cleaned_data['uuid'])
+
+
+class Uncordon(Confirmation):
+    """What was done to a node."""
+
+    action = _text(_('What was done'))
+
 
 class Ask(_Form):
     """A request that is only compared with the machines."""
@@ -116,16 +209,19 @@ class Ask(_Form):
     memory_mb = _number(_('Memory (MiB)'))
     vcpus = _number(_('CPUs'))
     root_gb = _number(_('Disk (GiB)'))
-    traits = _text(_('Required traits'), 'trait',
+    traits = _text(_('Required traits'), 'trait', field=_Names,
                    help_text=_('Separate several with commas.'))
-    forbidden = _text(_('Forbidden traits'), 'trait')
+    forbidden = _text(_('Forbidden traits'), 'trait', field=_Names)
     capabilities = _text(
-        _('Capabilities'),
+        _('Capabilities'), field=_Names,
         help_text=_('For example boot_mode=uefi, gpus=>= 4 or rack=r1.'))
     conductor_group = _text(_('Conductor group'), 'conductor_group')
     shard = _text(_('Shard'), 'shard')
-    candidate_nodes = _text(_('Only these nodes'),
+    candidate_nodes = _text(_('Only these nodes'), field=_Names,
                             placeholder=_('names or UUIDs'))
+    ordered = forms.BooleanField(
+        label=_('In this order'), required=False, help_text=_(
+            'Try these nodes in the order given instead of by fit.'))
     extra_specs = forms.CharField(
         label=_('Other extra specs'), required=False, max_length=4096,
         widget=forms.Textarea({'rows': 1}),
@@ -139,16 +235,44 @@ class Ask(_Form):
         if not is_admin:
             del self.fields['project_id']
 
+    def clean_capabilities(self) -> list[tuple[str, str | None]]:
+        """Return names and values; None if any value will do."""
+        return [(match[1], match[2] and match[2].strip()) for match in (
+            _match(_CAPABILITY, text, _(
+                '"%s" must be a name, or a name and a value, such as '
+                'gpus=>= 4.')) for text in self.cleaned_data['capabilities'])]
+
+    def clean_extra_specs(self) -> list[tuple[str, str]]:
+        """Return keys and values."""
+        return [(match[1], match[2]) for match in (
+            _match(_EXTRA_SPEC, line.strip(), _(
+                '"%s" must be a key and a value, such as resources:VCPU=0.'))
+            for line in self.cleaned_data['extra_specs'].splitlines()
+            if line.strip())]
+
     def clean(self) -> dict[str, Any]:
-        """Require a constraint, as Ironic does."""
+        """Require a constraint, as Ironic does, and each only once."""
         data = super().clean()
-        if not any(data.get(name) not in (None, '') for name in (
-                'resource_class', 'memory_mb', 'vcpus', 'root_gb', 'traits',
-                'forbidden', 'capabilities', 'candidate_nodes',
-                'extra_specs')):
+        if self.errors:
+            return data
+        specs = data['extra_specs']
+        constraints = [
+            *(name for name in _FIELDS if data.get(name) not in (
+                None, '', [])),
+            *(f'trait {name}' for name in data['traits'] + data['forbidden']),
+            *(f'capability {name}' for name, _value in data['capabilities'])]
+        if not constraints and not specs:
             raise validators.ValidationError(
                 _('Enter a resource class, a size, a trait, a capability, a '
                   'node or an extra spec.'))
+        name = _find_repeated([key for key, _value in specs]
+                              ) or _find_repeated([
+                                  *constraints,
+                                  *dict.fromkeys(_list_constraints(specs))])
+        if name:
+            raise validators.ValidationError(
+                _('Given more than once: %s.') % (
+                    self.fields[name].label if name in self.fields else name))
         return data
 
     def make_request_spec(self) -> dict[str, Any]:
@@ -156,11 +280,10 @@ class Ask(_Form):
         data = self.cleaned_data
         spec = {name: data[name] for name in (
             'resource_class', 'memory_mb', 'vcpus', 'root_gb',
-            'conductor_group', 'shard') if data[name] not in (None, '')}
+            'conductor_group', 'shard', 'candidate_nodes')
+            if data[name] not in (None, '', [])}
         if specs := self._make_extra_specs():
             spec['extra_specs'] = specs
-        if data['candidate_nodes']:
-            spec['candidate_nodes'] = _split_list(data['candidate_nodes'])
         if data.get('project_id'):
             spec |= {'project_id': data['project_id'],
                      'ownership': 'project'}
@@ -168,18 +291,17 @@ class Ask(_Form):
 
     def _make_extra_specs(self) -> dict[str, str]:
         data = self.cleaned_data
-        specs = dict(map(_split_pair, filter(str.strip, data[
-            'extra_specs'].splitlines())))
+        specs = dict(data['extra_specs'])
+        if data['ordered']:
+            specs['reservations:candidates'] = 'ordered'
         specs |= {f'trait:{name}': word
                   for key, word in (('traits', 'required'),
                                     ('forbidden', 'forbidden'))
-                  for name in _split_list(data[key])}
-        capabilities = dict(map(_split_pair,
-                                _split_list(data['capabilities'])))
+                  for name in data[key]}
         specs |= {f'capabilities:{name}': value
-                  for name, value in capabilities.items() if value}
+                  for name, value in data['capabilities'] if value}
         # Those without a value need only be present.
-        if bare := [name for name, value in capabilities.items()
+        if bare := [name for name, value in data['capabilities']
                     if not value]:
             specs['capabilities'] = ','.join(filter(None, (
                 specs.get('capabilities'), *bare)))
@@ -187,7 +309,7 @@ class Ask(_Form):
 
 
 class Reserve(Confirmation):
-    """What a reservation or a group has in addition to a request spec."""
+    """The values of a reservation or a group besides its request spec."""
 
     #: Also of the group. Repeating the request reserves nothing else.
     instance_uuid = forms.UUIDField(widget=forms.HiddenInput,
@@ -210,11 +332,15 @@ class Reserve(Confirmation):
         'For example capability:rack. With a group policy, that policy then '
         'applies to segments.'))
     project_id = _text(_('For the project'), placeholder=_('name or ID'))
+    ownership = forms.ChoiceField(
+        label=_('Ownership'), required=False, choices=_OWNERSHIPS,
+        help_text=_('The default for a project is: of the project or of '
+                    'nobody. Without a project, it is any.'))
 
     def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not is_admin:
-            del self.fields['project_id']
+            del self.fields['project_id'], self.fields['ownership']
 
     def clean_instance_uuid(self) -> str:
         """Return the UUID as text."""
@@ -249,12 +375,31 @@ def _parse_seconds(text: str) -> int:
         raise validators.ValidationError(str(error))
 
 
-def _split_pair(text: str) -> tuple[str, str]:
-    """Return the name and the value of ``NAME=VALUE``."""
-    name, _equals, value = text.partition('=')
-    return name.strip(), value.strip()
+def _match(pattern: re.Pattern[str], text: str,
+           message: str) -> re.Match[str]:
+    """Return the match of a whole text, or raise ValidationError."""
+    match = pattern.fullmatch(text)
+    if not match:
+        raise validators.ValidationError(message % text)
+    return match
 
 
-def _split_list(text: str) -> list[str]:
-    """Return the words between commas."""
-    return [word.strip() for word in text.split(',') if word.strip()]
+def _list_constraints(specs: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield requirements that both extra specs and fields constrain.
+
+    :returns: a key of ``_FIELDS``, with the name of a trait or capability.
+    """
+    for key, value in specs:
+        keys = [f'capabilities:{item.partition(":")[0].strip()}'
+                for item in value.split(',')
+                ] if key == 'capabilities' else [key]
+        for kind, pattern in _FIELDS.items():
+            for match in filter(None, (re.fullmatch(pattern, name)
+                                       for name in keys)):
+                yield ' '.join([kind, *filter(None, match.groups())])
+
+
+def _find_repeated(names: Sequence[str]) -> str | None:
+    """Return the first text that occurs again."""
+    return next((name for number, name in enumerate(names)
+                 if name in names[:number]), None)

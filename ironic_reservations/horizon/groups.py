@@ -3,12 +3,9 @@
 
 from typing import Any
 
-from django.utils import dateparse
 from django.utils.translation import gettext_lazy as _
-from horizon.utils import functions
 
 from ironic_reservations import sdk
-from ironic_reservations.horizon import api
 from ironic_reservations.horizon import bars
 from ironic_reservations.horizon import pages
 from ironic_reservations.horizon import reservations
@@ -22,19 +19,12 @@ class Groups(pages.Page):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page."""
-        rows, following = api.read_page(
-            service, '/groups', limit=functions.get_page_size(self.request),
-            marker=self.request.GET.get('marker'))
-        projects = api.read_project_names(
-            self.request, (row['project_id'] for row in rows))
         context['rows'] = [
-            {**row, 'project': projects.get(row['project_id']),
-             # A group with segments has its policies in its levels.
-             'levels': row.get('levels', [row]),
-             'domains': bars.draw_domains(row['domains']),
-             'since': dateparse.parse_datetime(row['created_at'])}
-            for row in rows]
-        self.link_pages(context, following)
+            # A group with segments has its policies in its levels.
+            {**row, 'levels': row.get('levels', [row]),
+             'domains': bars.draw_domains(row['domains'])}
+            for row in self.present_rows(
+                self.read_page(service, context, '/groups'))]
 
 
 class Group(pages.Page):
@@ -48,14 +38,12 @@ class Group(pages.Page):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the group."""
-        row = service.show_group(str(context['uuid'])).to_dict()
+        row = service.show_group(context['uuid']).to_dict()
         rows = reservations.present_reservations(
-            self.request, row['reservations'])
-        projects = api.read_project_names(self.request, [row['project_id']])
+            self, row['reservations'])
+        row, = self.present_rows([row])
         context.update(
-            row={**row, 'levels': row['levels'] or [row],
-                 'project': projects.get(row['project_id']),
-                 'since': dateparse.parse_datetime(row['created_at'])},
+            row={**row, 'levels': row['levels'] or [row]},
             rows=[{**member, 'domain': member['group']['domain']
                    and bars.format_domain(member['group']['domain'])}
                   for member in rows],
@@ -69,8 +57,7 @@ class ChangeGroup(pages.Change, Group):
     name = 'change-group'
     page_title = _('Change this group')
     message = _('The group was changed.')
-    renew = staticmethod(sdk.Proxy.renew_group)
-    describe = staticmethod(sdk.Proxy.describe_group)
+    path = 'groups/'
 
 
 class ReleaseGroup(pages.Action, Group):
@@ -82,5 +69,5 @@ class ReleaseGroup(pages.Action, Group):
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:
         """Release the members."""
-        service.release_group(str(kwargs['uuid']), ignore_missing=False)
+        service.release_group(kwargs['uuid'], ignore_missing=False)
         return _('The group %s was released.') % kwargs['uuid'], self.tab

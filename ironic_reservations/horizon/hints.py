@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suggests names for the unknown ones in a form.
+"""Suggests corrections of unknown names in a form.
 
 An error while looking up a hint is ignored, because the page works without.
 """
@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
-from ironic_reservations import names
 from ironic_reservations import sdk
-from ironic_reservations import spelling
 from ironic_reservations.horizon import api
+from ironic_reservations.shared import names
+from ironic_reservations.shared import spelling
 
 #: Number of profiles that are read for the names in them, unless a name is
 #: not among these.
@@ -68,7 +68,7 @@ def read_filter_names(service: sdk.Proxy) -> dict[str, set[str]]:
         return {}
 
 
-def check_filters(filters: Mapping[str, str],
+def check_filters(service: sdk.Proxy, filters: Mapping[str, str],
                   fleet_names: dict[str, set[str]]) -> list[names.Unknown]:
     """Return the names in filters that no node and no reservation has.
 
@@ -77,8 +77,14 @@ def check_filters(filters: Mapping[str, str],
     """
     pairs = [(key.replace('_', ' '), filters[key]) for key in _READERS
              if filters.get(key)]
-    return names.find_unknown(pairs, {
+    unknown = names.find_unknown(pairs, {
         key.replace('_', ' '): values for key, values in fleet_names.items()})
+    try:
+        # The node may be given by its UUID, or on another page of the list.
+        return [(kind, name, similar) for kind, name, similar in unknown
+                if kind != 'node' or api.find_missing_nodes(service, [name])]
+    except api.ERRORS:
+        return []
 
 
 def _read_classes(service: sdk.Proxy) -> set[str]:

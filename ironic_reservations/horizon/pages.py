@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base classes of the pages of both panels."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
+import datetime
 from typing import Any
 
 from django import http
 from django import shortcuts
+from django.utils import dateparse
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from horizon import messages
 from horizon import views
+from horizon.utils import functions
 
 from ironic_reservations import sdk
 from ironic_reservations.horizon import api
@@ -80,13 +84,58 @@ class Page(views.HorizonTemplateView):
                 for row in rows]
         return [{**row, 'heading': row[by]} for row in rows] if by else rows
 
-    def link_pages(self, context: dict[str, Any],
-                   following: str | None) -> None:
-        """Add the links to other pages of a list."""
+    def read_page(self, service: sdk.Proxy, context: dict[str, Any],
+                  collection: str, **query: Any) -> list[api.Row]:
+        """Return the rows of a page of a list; add links to other pages.
+
+        :param collection: see ``api.read_page``, as for ``query``.
+        """
+        marker = self.request.GET.get('marker')
+        rows, following = api.read_page(
+            service, collection, marker=marker,
+            **{'limit': functions.get_page_size(self.request), **query})
         if following:
             context['next_page'] = self.make_link(marker=following)
-        if self.request.GET.get('marker'):
+        if marker:
             context['first_page'] = self.make_link()
+        return rows
+
+    def present_rows(self, rows: list[api.Row]) -> list[api.Row]:
+        """Add the name of the project and times to rows."""
+        projects = api.read_project_names(
+            self.request, (row['project_id'] for row in rows))
+        return [{**row, 'project': projects.get(row['project_id']),
+                 'since': parse_time(row['created_at']),
+                 'expires': (expires := parse_time(row.get('expires_at'))),
+                 'lease': expires and format_lease(expires)} for row in rows]
+
+
+def parse_time(text: str | None) -> Any:
+    """Return a time that a template can show in the user's time zone.
+
+    Those of the years 1 and 9999 may have no equivalent in it, and keep their
+    digits.
+    """
+    if text is None:
+        return None
+    moment = dateparse.parse_datetime(text)
+    try:
+        return timezone.localtime(moment)
+    except OverflowError:
+        return moment.replace(tzinfo=timezone.get_current_timezone())
+
+
+def format_lease(expires: datetime.datetime) -> str:
+    """Return the time until a lease expires, such as ``in 1 h 59 min``."""
+    remaining = int((expires - timezone.now()).total_seconds())
+    seconds, parts = abs(remaining), []
+    for unit, length in ((_('d'), 86400), (_('h'), 3600), (_('min'), 60)):
+        number, seconds = divmod(seconds, length)
+        if number:
+            parts.append(f'{number} {unit}')
+    text = ' '.join(parts[:2]) or f'{seconds} {_("s")}'
+    lease: str = (_('%s ago') if remaining < 0 else _('in %s')) % text
+    return lease
 
 
 class Action(Page):
@@ -130,29 +179,27 @@ class Action(Page):
 
 
 class Change(Action):
-    """The form that changes a reservation or a group.
+    """The form that changes a reservation, a group or a pool.
 
-    :cvar message: what the user reads after the change.
-    :cvar renew, describe: methods of the SDK's proxy.
+    :cvar message: message to the user after the change.
+    :cvar path: start of the path in the API.
     """
 
     template_name = 'baremetal_reservations/change.html'
     form_class = forms.Change
     message = ''
-    renew: Callable[..., Any]
-    describe: Callable[..., Any]
+    path = ''
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
-        """Read the page; the form begins with the description."""
+        """Read the page; the form begins with the current values."""
         super().read(service, context)
-        context.setdefault('action', forms.Change(initial={
-            'description': context['row']['description']}))
+        context.setdefault('action', self.make_form(initial=context['row']))
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:
-        """Renew the lease if a new one is given, and set the description."""
-        uuid = str(kwargs['uuid'])
-        if data['expires_in'] != '':
-            self.renew(service, uuid, data['expires_in'])
-        self.describe(service, uuid, data['description'] or None)
+        """Apply all changes of the user, or none."""
+        uuid = kwargs['uuid']
+        if not data:
+            return _('Nothing was changed.'), self.back, uuid
+        api.change(service, f'{self.path}{uuid}', data)
         return self.message, self.back, uuid

@@ -3,8 +3,6 @@
 
 from typing import Any
 
-from django import http
-from django.utils import dateparse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from horizon.utils import functions
@@ -14,6 +12,7 @@ from ironic_reservations.horizon import api
 from ironic_reservations.horizon import bars
 from ironic_reservations.horizon import forms
 from ironic_reservations.horizon import hints
+from ironic_reservations.horizon import notices
 from ironic_reservations.horizon import pages
 
 #: States in which the API releases a reservation.
@@ -24,6 +23,12 @@ _COLUMNS = ((None, _('Node')), (None, _('State')),
             ('project_id', _('Project')), ('host', _('Compute host')),
             ('expires_at', _('Lease expires')), ('created_at', _('Since')),
             (None, _('Action')))
+
+
+# Fields of the list. Notices are shown only if they are requested.
+_FIELDS = ('instance_uuid,node_uuid,node_name,host,state,resource_class,'
+           'project_id,group,expires_at,description,created_at,health,'
+           'maintenance,notices')
 
 
 class Reservations(pages.Page):
@@ -58,12 +63,12 @@ class Reservations(pages.Page):
         marker = before or self.request.GET.get('marker')
         rows, following = api.read_page(
             service, limit=functions.get_page_size(self.request),
-            marker=marker, **query)
+            marker=marker, fields=_FIELDS, **query)
         if before:
             rows.reverse()
         context.update(
             columns=self._list_columns(key, direction),
-            rows=present_reservations(self.request, rows))
+            rows=present_reservations(self, rows))
         context['suggestions']['project'] = sorted(
             {row['project'] for row in context['rows'] if row['project']})
         if not rows:
@@ -73,7 +78,7 @@ class Reservations(pages.Page):
                      'name': similar, 'link': self.make_link(
                          **{kind.replace(' ', '_'): similar})}}
                 for kind, name, similar
-                in hints.check_filters(query, fleet_names)]
+                in hints.check_filters(service, query, fleet_names)]
         self._link_pages(context, rows, before, marker, following)
 
     def _list_columns(self, key: str, direction: str) -> list[dict[str, Any]]:
@@ -106,29 +111,22 @@ def list_columns(is_admin: bool) -> list[tuple[str | None, Any]]:
             if is_admin or column[0] != 'project_id']
 
 
-def present_reservations(request: http.HttpRequest,
+def present_reservations(page: pages.Page,
                          rows: list[api.Row]) -> list[api.Row]:
     """Return reservations with the values that templates show."""
-    projects = api.read_project_names(
-        request, (row['project_id'] for row in rows))
-    return [_present_reservation(row, projects) for row in rows]
-
-
-def _present_reservation(row: api.Row, projects: dict[str, str]) -> api.Row:
-    expires = row['expires_at'] and dateparse.parse_datetime(
-        row['expires_at'])
-    return {
+    return [{
         **row, 'state_word': forms.STATES.get(row['state'], row['state']),
-        'project': projects.get(row['project_id']), 'expires': expires,
-        'since': dateparse.parse_datetime(row['created_at']),
-        'is_overdue': bool(expires and expires < timezone.now()),
+        'notices': notices.present_notices(row.get('notices') or []),
+        'is_overdue': bool(row['expires']
+                           and row['expires'] < timezone.now()),
         'is_releasable': row['state'] in _RELEASABLE}
+        for row in page.present_rows(rows)]
 
 
 class Reservation(pages.Page):
     """One reservation.
 
-    :cvar facts: template of what is known about it.
+    :cvar facts: template that shows its facts.
     :cvar back: page to which its forms lead back.
     """
 
@@ -140,8 +138,10 @@ class Reservation(pages.Page):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the reservation with its request."""
-        row = service.show(str(context['uuid'])).to_dict()
-        context['row'], = present_reservations(self.request, [row])
+        row = service.show(context['uuid']).to_dict()
+        context['row'], = present_reservations(self, [row])
+        context['row']['request_spec'] = [
+            *(row['request_spec'] or {}).items()]
         group = row['group']
         if group:
             context['row']['group'] = {
@@ -156,8 +156,6 @@ class ChangeReservation(pages.Change, Reservation):
     name = 'change'
     page_title = _('Change this reservation')
     message = _('The reservation was changed.')
-    renew = staticmethod(sdk.Proxy.renew)
-    describe = staticmethod(sdk.Proxy.describe)
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the reservation; only a reserved one has a lease."""
@@ -175,6 +173,6 @@ class ReleaseReservation(pages.Action, Reservation):
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:
         """Release the node."""
-        service.release(str(kwargs['uuid']), ignore_missing=False)
+        service.release(kwargs['uuid'], ignore_missing=False)
         return (_('The node of instance %s was released.') % kwargs['uuid'],
                 self.tab)

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of the fleet, and the URLs of both panels."""
 
+import collections
+from collections.abc import Mapping
+import functools
 from typing import Any
 
 from django import http
-from django.urls import path
-from django.utils import dateparse
+from django.urls import re_path
 from django.utils.translation import gettext_lazy as _
-from horizon.utils import functions
 
-from ironic_reservations import names
 from ironic_reservations import sdk
-from ironic_reservations import spelling
 from ironic_reservations.horizon import api
 from ironic_reservations.horizon import bars
 from ironic_reservations.horizon import forms
 from ironic_reservations.horizon import groups
 from ironic_reservations.horizon import hints
+from ironic_reservations.horizon import history
+from ironic_reservations.horizon import notices
 from ironic_reservations.horizon import pages
+from ironic_reservations.horizon import pools
 from ironic_reservations.horizon import reservations
+from ironic_reservations.shared import names
+from ironic_reservations.shared import spelling
 
 #: Maximum number of capacity rows on a page.
 _ROWS = 100
@@ -40,10 +44,8 @@ class Capacity(pages.Page):
                               capabilities=sorted(fleet_names['capability']))
         data = form.cleaned_data if form.is_valid() else {}
         by, resource_class = data.get('by'), data.get('resource_class')
-        rows, following = api.read_page(
-            service, '/capacity', by=by, limit=_ROWS,
-            resource_class=resource_class,
-            marker=self.request.GET.get('marker'))
+        rows = self.read_page(service, context, '/capacity', by=by,
+                              limit=_ROWS, resource_class=resource_class)
         keys = [key for key, _word in bars.PARTS]
         whole = {key: sum(row[key] for row in classes)
                  for key in (*keys, 'total')}
@@ -58,7 +60,6 @@ class Capacity(pages.Page):
             context['similar'] = similar and {
                 'name': similar,
                 'link': self.make_link(resource_class=similar)}
-        self.link_pages(context, following)
 
 
 def _list_suggestions(fleet_names: names.Names) -> dict[str, list[str]]:
@@ -75,15 +76,13 @@ class Hosts(pages.Page):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page."""
-        rows, following = api.read_page(
-            service, '/hosts', limit=functions.get_page_size(self.request),
-            marker=self.request.GET.get('marker'))
+        rows = self.read_page(service, context, '/hosts')
         context['rows'] = [
-            {**row, **{name: row.get(name) and dateparse.parse_datetime(
-                row[name]) for name in ('since', 'created_at', 'expires_at')}}
+            {**row, **{name: pages.parse_time(row.get(name))
+                       for name in ('since', 'created_at', 'expires_at')},
+             'lease': pages.format_lease(pages.parse_time(row['expires_at']))}
             for row in rows]
         context['has_standbys'] = any('standbys' in row for row in rows)
-        self.link_pages(context, following)
 
 
 class Ask(pages.Action):
@@ -96,49 +95,78 @@ class Ask(pages.Action):
     page_title = title = _('What would match?')
     form_class = forms.Reserve
 
-    def make_spec(self, form: forms.Ask) -> dict[str, Any]:
-        """Return the request spec, with the ID of its project."""
-        spec = form.make_request_spec()
-        if 'project_id' in spec:
-            spec['project_id'] = api.find_project_id(
-                self.request, spec['project_id'])
+    @functools.cached_property
+    def query(self) -> forms.Ask:
+        """Return the form with the request."""
+        return forms.Ask(self.request.GET or None, is_admin=self.is_admin)
+
+    def make_spec(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request spec, with the ID of its project.
+
+        :param data: valid values of the form that reserves, or nothing.
+        """
+        spec = self.query.make_request_spec()
+        project = data.get('project_id') or spec.get('project_id')
+        if project:
+            spec = {'ownership': 'project_or_none', **spec,
+                    'project_id': api.find_project_id(self.request, project)}
+        if data.get('ownership'):
+            spec['ownership'] = data['ownership']
         return spec
 
     def make_form(self, *args: Any, **kwargs: Any) -> forms.Confirmation:
-        """Return the form that reserves a machine."""
-        return super().make_form(*args, is_admin=self.is_admin, **kwargs)
+        """Return the form that reserves, for the project of the query."""
+        spec = self.query.make_request_spec()
+        form = super().make_form(
+            *args, is_admin=self.is_admin, initial=spec, **kwargs)
+        if 'project_id' in spec and form.is_bound and form.is_valid():
+            spec = self.make_spec(form.cleaned_data)
+            for name, value in self.make_spec({}).items():
+                if spec[name] != value:
+                    form.add_error(name, _(
+                        'This contradicts "Owner or lessee" in the request.'))
+        return form
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Make a dry run, which reserves nothing."""
         fleet_names, is_complete = hints.read_fleet_names(service)
-        form = forms.Ask(self.request.GET or None, is_admin=self.is_admin)
-        context.update(form=form, suggestions={
+        context.update(form=self.query, suggestions={
             **_list_suggestions(fleet_names), 'by': [
                 *(f'capability:{name}'
                   for name in sorted(fleet_names['capability'])),
                 'conductor_group', 'shard']})
-        if form.is_valid():
-            spec = self.make_spec(form)
-            result = service.dry_run(**spec)
-            explanation = result['explanation']
-            context.update(
-                result=result, considered=explanation['considered'],
-                steps=bars.list_steps(explanation),
-                nearest=bars.describe_nearest(explanation),
-                ignored=[spelling.add_hint(key)
-                         for key in result.get('ignored', ())],
-                rows=self.name_projects(
-                    bars.draw_rows(result['profiles'][:_ROWS])))
-            if result['matching_nodes']:
-                context.setdefault('action', self.make_form())
-            # A user who sees no node would get a hint for every name.
-            context['unknown'] = explanation['considered'] and (
-                hints.check_request(service, spec, fleet_names, is_complete))
+        if not self.query.is_valid():
+            return
+        # A dry run counts the fleet, so a link in another site makes none.
+        if self.request.headers.get('Sec-Fetch-Site', 'none') not in (
+                'none', 'same-origin'):
+            context['is_foreign'] = True
+            return
+        spec = self.make_spec({})
+        result = service.dry_run(**spec)
+        explanation = result['explanation']
+        context.update(
+            result=result, considered=explanation['considered'],
+            steps=bars.list_steps(explanation),
+            ignored=[spelling.add_hint(key)
+                     for key in result.get('ignored', ())],
+            rows=self.name_projects(
+                bars.draw_rows(result['profiles'][:_ROWS])))
+        action = context.setdefault('action', self.make_form())
+        members = action.cleaned_data['members'] if action.is_valid() else 1
+        if result['matching_nodes'] < members:
+            context['nearest'] = bars.describe_nearest(explanation)
+        if (self.is_admin and not context['is_part']
+                and 'ownership' not in spec):
+            context['owners'] = self.name_projects(
+                _sum_owners(result['profiles']))
+        # Users who see no node would get a hint for every name.
+        context['unknown'] = explanation['considered'] and (
+            hints.check_request(service, spec, fleet_names, is_complete))
 
     def post(self, request: http.HttpRequest, **kwargs: Any
              ) -> http.HttpResponse:
         """Reserve a machine if the query is complete."""
-        self.query = forms.Ask(request.GET, is_admin=self.is_admin)
         if not self.query.is_valid():
             return self.get(request, **kwargs)
         return super().post(request, **kwargs)
@@ -146,21 +174,46 @@ class Ask(pages.Action):
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **_kwargs: Any) -> tuple[Any, ...]:
         """Reserve a machine or a group."""
-        spec = self.make_spec(self.query)
-        attrs = {key: value for key, value in data.items() if value}
-        if 'project_id' in attrs:
-            attrs['project_id'] = api.find_project_id(
-                self.request, attrs['project_id'])
+        spec = self.make_spec(data)
+        attrs = {key: value for key, value in data.items()
+                 if value and key not in ('project_id', 'ownership')}
         members = attrs.pop('members')
         if members > 1 or attrs.keys() & {'policy', 'by', 'levels'}:
             if 'project_id' in spec:
                 attrs['project_id'] = spec.pop('project_id')
             group = service.create_group(
                 members, spec, uuid=attrs.pop('instance_uuid'), **attrs)
-            return _('The group was reserved.'), 'group', group.id
-        reservation = service.create(**{**attrs, **spec})
-        return (_('%s was reserved.') % reservation.node_name,
-                'reservation', reservation.id)
+            result, rows = ('group', group.id), group.reservations
+            message = _('The group was reserved.')
+        else:
+            reservation = service.create(**{**attrs, **spec})
+            result, rows = ('reservation', reservation.id), [reservation]
+            message = _('%s was reserved.') % (
+                reservation.node_name or reservation.node_uuid)
+        if self.is_admin and spec.get('ownership', 'any') == 'any':
+            message += self._describe_owners(service, rows)
+        return message, *result
+
+    def _describe_owners(self, service: sdk.Proxy,
+                         rows: list[sdk.Reservation]) -> str:
+        """Return sentences with the owners and lessees of reserved nodes."""
+        pairs = self.name_projects(api.read_owners(
+            service, [row.node_uuid for row in rows]))
+        return ''.join(dict.fromkeys(
+            f' {word}: {pair[key]}.' for key, word in (
+                ('owner', _('Owner')), ('lessee', _('Lessee')))
+            for pair in pairs if pair[key]))
+
+
+def _sum_owners(rows: list[api.Row]) -> list[api.Row]:
+    """Return numbers of free nodes by owner and lessee, if they have one."""
+    free: collections.Counter[tuple[str | None, str | None]] = (
+        collections.Counter())
+    for row in rows:
+        if row['owner'] or row['lessee']:
+            free[row['owner'], row['lessee']] += row['free']
+    return [{'owner': owner, 'lessee': lessee, 'free': number}
+            for (owner, lessee), number in free.most_common() if number]
 
 
 def make_urls(is_admin: bool) -> list[Any]:
@@ -170,16 +223,26 @@ def make_urls(is_admin: bool) -> list[Any]:
     what the panel requires.
     """
     tabs = [Capacity, reservations.Reservations, groups.Groups,
-            *([Hosts] if is_admin else []), Ask]
+            pools.Pools, notices.Notices, *([Hosts] if is_admin else []), Ask]
+    # Ironic may store UUIDs in capitals.
+    uuid = '(?P<uuid>[0-9a-fA-F-]{36})'
     routes = [
         *(('' if page is Capacity else f'{page.name}/', page)
           for page in tabs),
-        *((f'groups/<uuid:uuid>/{end}', page) for end, page in (
+        *((f'groups/{uuid}/{end}', page) for end, page in (
             ('', groups.Group), ('change/', groups.ChangeGroup),
             ('release/', groups.ReleaseGroup))),
-        *((f'reservations/<uuid:uuid>/{end}', page) for end, page in (
+        (f'nodes/{uuid}/history/', history.History),
+        (f'pools/{uuid}/', pools.Pool),
+        *((f'pools/{uuid}/{end}', page) for end, page in (
+            ('change/', pools.ChangePool), ('delete/', pools.DeletePool),
+            (f'replace/{uuid.replace("uuid", "node")}/', pools.ReplaceNode))
+          if is_admin),
+        *((f'reservations/{uuid}/{end}', page) for end, page in (
             ('', reservations.Reservation),
             ('change/', reservations.ChangeReservation),
-            ('release/', reservations.ReleaseReservation)))]
-    return [path(route, page.as_view(is_admin=is_admin, tabs=tabs),
-                 name=page.name) for route, page in routes]
+            ('release/', reservations.ReleaseReservation))),
+        *((f'notices/{uuid}/{end}', page) for end, page in (
+            ('cordon/', notices.Cordon), ('uncordon/', notices.Uncordon)))]
+    return [re_path(f'^{route}$', page.as_view(is_admin=is_admin, tabs=tabs),
+                    name=page.name) for route, page in routes]

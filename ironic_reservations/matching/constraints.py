@@ -13,10 +13,12 @@ import re
 from oslo_utils import specs_matcher
 from oslo_utils import strutils
 
-from ironic_reservations import text
+from ironic_reservations import values
 from ironic_reservations.matching import expression as expressions
 from ironic_reservations.matching import nodes
 from ironic_reservations.matching import request_spec
+from ironic_reservations.shared import resources
+from ironic_reservations.shared import text
 
 # Values that specs_matcher evaluates as a Python literal: a number or a word,
 # and a flat list of these. Nested values are rejected, because the recursive
@@ -90,7 +92,7 @@ class Constraint:
 
 @dataclasses.dataclass(frozen=True)
 class Dedicated(Constraint):
-    """The constraint that a node has no dedicated traits but those required.
+    """The constraint that a node has no dedicated traits but required ones.
 
     Explanations name these traits, so it has several names.
 
@@ -129,9 +131,10 @@ def list_constraints(spec: request_spec.RequestSpec) -> list[Constraint]:
         constraints.append(Constraint(text.escape_controls(name), allows))
 
     for candidates in spec.candidate_nodes:
+        uuids = frozenset(map(str.lower, candidates))
         add('candidate_nodes',
-            lambda node, candidates=candidates: (
-                node.uuid in candidates or node.name in candidates))
+            lambda node, names=candidates, uuids=uuids: (
+                str(node.uuid).lower() in uuids or node.name in names))
     if spec.conductor_group is not None:
         add(f'conductor_group={spec.conductor_group}',
             lambda node: node.conductor_group.lower() == spec.conductor_group)
@@ -214,27 +217,30 @@ def _compare_size_as_capability(
             expression, nodes.drop_long_value(value)), name)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Ownership:
-    """The requirement that a project owns or leases the node.
+def make_lessee(project_id: str) -> Constraint:
+    """Return the constraint that no other project leases the node."""
+    return Constraint('lessee',
+                      lambda node: node.lessee in (None, project_id))
 
-    :param or_none: whether a node without owner and lessee is accepted, too.
+
+def make_quota(name: str) -> Constraint:
+    """Return the constraint that a node does not count against a limit.
+
+    :param name: see ``resources.limit_names``.
     """
+    return Constraint(
+        f'quota:{name}', lambda node:
+        name not in resources.limit_names(node.resource_class))
 
-    project_id: str | None
-    or_none: bool = False
 
-    @property
-    def constraint(self) -> Constraint:
-        """Return the constraint on nodes."""
-        return Constraint(
-            f'ownership={"project_or_none" if self.or_none else "project"}',
-            self.allows)
+def make_ownership(ownership: values.Ownership) -> Constraint:
+    """Return the constraint that a node is one of those of an ownership."""
+    return Constraint(
+        f'ownership={ownership.kind}',
+        lambda node: ownership.covers(*node.projects))
 
-    def allows(self, node: nodes.Node) -> bool:
-        """Return whether a node may be used."""
-        return self.covers(node.owner, node.lessee)
 
-    def covers(self, owner: str | None, lessee: str | None) -> bool:
-        """Return whether a node of an owner and a lessee may be used."""
-        return nodes.is_visible(owner, lessee, self.project_id, self.or_none)
+def make_pool(project_id: str | None) -> Constraint:
+    """Return the constraint that a node is in no pool of another project."""
+    return Constraint(
+        'pool', lambda node: node.pool_project_id in (None, project_id))

@@ -8,10 +8,10 @@ import re
 
 import os_resource_classes as orc
 
-from ironic_reservations import constants
 from ironic_reservations import exception
-from ironic_reservations import resources
-from ironic_reservations import spelling
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import resources
+from ironic_reservations.shared import spelling
 
 #: The largest number that a request may contain, and that Ironic's ids reach.
 MAX_INT = 2 ** 31 - 1
@@ -21,7 +21,7 @@ _OURS = 'reservations:'
 
 #: Keys without a variable part that are compared with nodes.
 _COMPARED = ('cpu_arch', 'reservations:candidate_nodes',
-             'reservations:match')
+             'reservations:candidates', 'reservations:match')
 
 # Nova's syntax: "resources", "resources1", "resources_NET" ... All groups are
 # for the same node, because a bare metal node is one provider.
@@ -160,6 +160,19 @@ def is_exact(specs: Mapping[str, str], default: str) -> bool:
     return match == 'exact'
 
 
+def is_ordered(specs: Mapping[str, str]) -> bool:
+    """Return whether candidate nodes are tried in the order given.
+
+    :raises: InvalidInput.
+    """
+    word = specs.get('reservations:candidates')
+    if word not in (None, 'ordered'):
+        raise exception.InvalidInput(
+            'extra_specs.reservations:candidates', 'must be ordered',
+            got=word)
+    return word is not None
+
+
 def list_ignored(specs: Mapping[str, str]) -> tuple[str, ...]:
     """Return the sorted keys that are not compared with nodes.
 
@@ -168,6 +181,23 @@ def list_ignored(specs: Mapping[str, str]) -> tuple[str, ...]:
     """
     return tuple(sorted(key for key, text in specs.items()
                         if not _is_compared(key, text)))
+
+
+def has_our_prefix(key: str) -> bool:
+    """Return whether a key is one of ours, which only extra specs can have."""
+    return key.startswith(_OURS)
+
+
+def check_image(properties: Mapping[str, str]) -> None:
+    """Check that the properties of an image are none of our keys.
+
+    :raises: InvalidInput.
+    """
+    for key in filter(has_our_prefix, properties):
+        raise exception.InvalidInput(
+            f'image.properties.{key}',
+            'is not allowed; only extra specs of a flavor may begin with '
+            'reservations:')
 
 
 def _is_compared(key: str, text: str) -> bool:
@@ -180,10 +210,10 @@ def _is_compared(key: str, text: str) -> bool:
     if (key in _COMPARED or _TRAIT.fullmatch(key)
             or _CAPABILITY.fullmatch(key)):
         return True
-    if key.startswith(_OURS):
+    if has_our_prefix(key):
         similar = spelling.find_closest_key(key)
         raise exception.InvalidInput(
             f'extra_specs.{key}',
-            'is not allowed; allowed: ' + ', '.join(spelling.EXTRA_SPECS)
+            'not one of ' + ', '.join(spelling.EXTRA_SPECS)
             + (f'; did you mean {similar}?' if similar else ''))
     return False

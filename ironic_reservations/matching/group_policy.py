@@ -18,10 +18,11 @@ import json
 import typing
 from typing import Any
 
-from ironic_reservations import constants
-from ironic_reservations import text
+from ironic_reservations import values
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import nodes
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import text
 
 SPREAD, PACK, SOFT_SPREAD, SOFT_PACK = constants.POLICIES
 
@@ -99,6 +100,14 @@ class Levels(typing.NamedTuple):
         """Return the outer and the inner domain of a node."""
         return find_domain(node, self.by), find_domain(node, self.inner_by)
 
+    def find_domain_traits(self, node: nodes.Node) -> dict[str, str | None]:
+        """Return the traits that are domains of a node, by their prefixes.
+
+        None for a prefix without such a trait.
+        """
+        return {by.removeprefix(TRAIT): find_domain(node, by)
+                for by in self.keys if by.startswith(TRAIT)}
+
     def show_domain(self, domain: Domain) -> Any:
         """Return a domain as the API shows it: a list if it has segments."""
         return (domain[0] if self.inner_by is None
@@ -126,6 +135,12 @@ def parse_levels(text: str) -> Levels:
     outer, inner = [{}, *json.loads(text)][-2:]
     return Levels(outer.get('policy'), outer.get('by'), inner['by'],
                   inner['segment'])
+
+
+def find_levels(group: values.GroupRequest) -> Levels:
+    """Return the policy of a group, and the keys of its domains."""
+    return (Levels(group.policy, group.by) if group.segment_levels is None
+            else parse_levels(group.segment_levels))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of a node that matching compares, and who may see it."""
+"""The properties of a node that matching compares."""
 
 import dataclasses
 import functools
@@ -7,21 +7,30 @@ import json
 import re
 from typing import Any
 
-from ironic_reservations import resources
 from ironic_reservations.matching import request_spec
+from ironic_reservations.shared import resources
 
 #: Why a node that satisfies a request cannot be held. An explanation lists
 #: them in this order, and counts a node for the first that applies.
-ALLOCATED, CLAIMABLE, RESERVED, LOCKED = (
-    'allocated', 'claimable', 'reserved', 'locked')
+ALLOCATED, CLAIMABLE, RESERVED, PREPARED, POOLED, LOCKED = (
+    'allocated', 'claimable', 'reserved', 'prepared', 'pool', 'locked')
 REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
            'retired', 'power state unknown', 'child node', 'health',
-           'deferred action', LOCKED)
+           'deferred action', 'cordoned', PREPARED, POOLED, LOCKED)
+
+#: Why a node cannot be held. It may be in a pool.
+HOLD_REASONS = tuple(reason for reason in REASONS if reason != POOLED)
+
+#: Why a node cannot join a pool. A conductor may have locked it.
+JOIN_REASONS = tuple(reason for reason in REASONS if reason != LOCKED)
+
+#: The reasons of a node that carries an instance.
+WITH_INSTANCE = (ALLOCATED, CLAIMABLE, RESERVED)
 
 #: The names of a node's sizes: memory in MiB, CPUs, disk in GiB.
 SIZES = ('memory_mb', 'vcpus', 'local_gb')
 
-#: Maximum length of a capability's value, which is the limit of requests, too.
+#: Maximum length of a capability's value, which is also the limit of requests.
 #: Nodes may have longer values.
 LONGEST_VALUE = 1024
 
@@ -36,8 +45,11 @@ class Node:
 
     :param id: primary key in Ironic's database.
     :param properties: JSON text of the column.
-    :param failed: whether a recent deployment failed, or its hardware is not
-        healthy.
+    :param pool_project_id: project that has it in a pool, or None.
+    :param suspect: whether it should be held after all others: it has a
+        planned or open notice, its health is not ``OK``, or a recent
+        deployment failed.
+    :param health: to show it; no request compares it.
     """
 
     id: int
@@ -50,7 +62,14 @@ class Node:
     shard: str | None = None
     owner: str | None = None
     lessee: str | None = None
-    failed: bool = False
+    pool_project_id: str | None = None
+    suspect: bool = False
+    health: str | None = None
+
+    @property
+    def projects(self) -> tuple[str | None, ...]:
+        """Return the projects that own it, lease it, and have it in a pool."""
+        return self.owner, self.lessee, self.pool_project_id
 
     @functools.cached_property
     def _properties(self) -> dict[str, Any]:
@@ -119,18 +138,6 @@ def _parse_size(value: Any) -> int | float:
     number = int(digits) if digits.strip().isdecimal() else float(digits)
     # Larger values count as 0, because databases lose precision above this.
     return number if number < 10 ** 18 else 0
-
-
-def is_visible(owner: str | None, lessee: str | None,
-               restricted_to: str | None, unowned: bool = False) -> bool:
-    """Return whether a caller may see a node.
-
-    :param restricted_to: a project, which must own or lease the node; None
-        for callers who may see all nodes.
-    :param unowned: whether a node without owner and lessee is visible, too.
-    """
-    return (restricted_to is None or restricted_to in (owner, lessee)
-            or unowned and owner is None and lessee is None)
 
 
 def has_class(resource_class: str | None,

@@ -3,16 +3,15 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import json
 from typing import Any
 
-from oslo_utils import uuidutils
-
 from ironic_reservations import exception
-from ironic_reservations import resources
 from ironic_reservations.matching import expression
 from ironic_reservations.matching import extra_specs
+from ironic_reservations.shared import resources
 
 #: The largest number in a request.
 MAX_INT = extra_specs.MAX_INT
@@ -26,10 +25,12 @@ MAX_WORDS = 256
 #: statement, and SQLite limits their number.
 MAX_CANDIDATES = 1024
 
-#: Default values of keys, which absent keys and null have.
+#: Default values of keys, which absent keys and null have. Keys of extra specs
+#: and of the properties of an image have none.
 _DEFAULTS = {'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1, 'min_ram': 0,
              'min_disk': 0, 'extra_specs': {}, 'image': {}, 'properties': {},
              'ownership': 'any'}
+_FREE = ('extra_specs', 'properties')
 
 # Nova's canonical names (nova.objects.fields.Architecture.canonicalize).
 _ARCHITECTURES = {'amd64': 'x86_64', 'i386': 'i686', 'i486': 'i686',
@@ -62,6 +63,8 @@ class RequestSpec:
     :param conductor_group: in lower case; ``""`` is the default group, None
         any group.
     :param candidate_nodes: sets of UUIDs and names. The node must be in each.
+    :param candidate_order: the names and UUIDs of one of these sets in the
+        order in which the request tries the nodes; empty to try them by fit.
     :param canonical: JSON text that is equal for equal requests. Absent, null
         and default values are equal, and so are 1 and 1.0.
     :param ignored: keys of extra specs that are not compared with nodes.
@@ -80,6 +83,7 @@ class RequestSpec:
     conductor_group: str | None
     shard: str | None
     candidate_nodes: tuple[frozenset[str], ...]
+    candidate_order: tuple[str, ...]
     canonical: str
     ignored: tuple[str, ...] = dataclasses.field(compare=False)
 
@@ -93,11 +97,12 @@ class RequestSpec:
         :param required: whether the request must constrain the node.
         :raises: InvalidInput.
         """
-        request = _normalize(body)
+        request = _normalize_request(body)
         specs = request.get('extra_specs', {})
         image = request.get('image', {})
         properties = image.get('properties', {})
         ignored = extra_specs.list_ignored(specs)
+        extra_specs.check_image(properties)
         exact = extra_specs.is_exact(specs, match)
         overrides = extra_specs.read_resources(specs)
         traits = _read_traits(specs, properties)
@@ -121,6 +126,7 @@ class RequestSpec:
             conductor_group=_lower(request.get('conductor_group')),
             shard=request.get('shard'),
             candidate_nodes=tuple(_list_candidates(request, specs)),
+            candidate_order=_list_in_order(request, specs),
             canonical=json.dumps(request, sort_keys=True),
             ignored=ignored,
         )
@@ -130,6 +136,18 @@ class RequestSpec:
                         'resource class, a trait, a capability, candidate '
                         'nodes, or a property of the image that is compared')
         return spec
+
+    @property
+    def former(self) -> str:
+        """Return ``canonical`` as earlier releases stored it.
+
+        In earlier releases, extra specs and properties of an image had
+        defaults, too. A repeated request must equal the stored request after
+        an upgrade.
+        """
+        return json.dumps(
+            _normalize_request(json.loads(self.canonical), free=()),
+            sort_keys=True)
 
     @property
     def _is_constraint(self) -> bool:
@@ -144,10 +162,21 @@ class RequestSpec:
         """Parse the request of a server that has a node already.
 
         Invalid extra specs are ignored, because a running server may have
-        them. They remain in ``canonical``.
+        them, and so are properties of the image with our prefix. They remain
+        in ``canonical``.
 
-        :raises: InvalidInput for everything but extra specs.
+        :raises: InvalidInput for everything else.
         """
+        canonical = json.dumps(_normalize_request(body), sort_keys=True)
+        image = body.get('image') or {}
+        properties = {key: value for key, value in
+                      (image.get('properties') or {}).items()
+                      if value is not None}
+        invalid_properties = set(filter(extra_specs.has_our_prefix,
+                                        properties))
+        body = {**body, 'image': {**image, 'properties': {
+            key: value for key, value in properties.items()
+            if key not in invalid_properties}}}
         specs = {key: value for key, value in
                  (body.get('extra_specs') or {}).items() if value is not None}
         invalid_keys = {
@@ -169,8 +198,8 @@ class RequestSpec:
             key: value for key, value in specs.items()
             if key not in invalid_keys}}, required=False)
         return dataclasses.replace(
-            spec, canonical=json.dumps(_normalize(body), sort_keys=True),
-            ignored=tuple(sorted({*spec.ignored, *invalid_keys})))
+            spec, canonical=canonical, ignored=tuple(sorted(
+                {*spec.ignored, *invalid_keys, *invalid_properties})))
 
     @classmethod
     def _is_valid(cls, body: Mapping[str, Any]) -> bool:
@@ -181,12 +210,32 @@ class RequestSpec:
         return True
 
 
-def _normalize(value: Any) -> Any:
-    """Return the normal form of a JSON value, equal for equal requests."""
+def _normalize_request(body: Mapping[str, Any], free: Sequence[str] = _FREE
+                       ) -> dict[str, Any]:
+    """Return the normal form of a request, see ``_normalize``.
+
+    The order of candidates makes a difference if they are tried in it.
+    """
+    request: dict[str, Any] = _normalize(body, free=free)
+    if (request.get('extra_specs', {}).get('reservations:candidates')
+            == 'ordered' and 'candidate_nodes' in request):
+        request['candidate_nodes'] = list(dict.fromkeys(
+            body['candidate_nodes']))
+    return request
+
+
+def _normalize(value: Any, defaults: Mapping[str, Any] = _DEFAULTS,
+               free: Sequence[str] = _FREE) -> Any:
+    """Return the normal form of a JSON value, equal for equal requests.
+
+    :param defaults: default values of its keys.
+    :param free: keys of objects whose keys have no default values.
+    """
     if isinstance(value, dict):
-        items = {key: _normalize(item) for key, item in value.items()}
+        items = {key: _normalize(item, {} if key in free else defaults, free)
+                 for key, item in value.items()}
         return {key: item for key, item in items.items()
-                if item is not None and item != _DEFAULTS.get(key)}
+                if item is not None and item != defaults.get(key)}
     if isinstance(value, list):
         return sorted({_normalize(item) for item in value})
     if isinstance(value, float) and value.is_integer():
@@ -297,12 +346,23 @@ def _list_candidates(request: Mapping[str, Any], specs: Mapping[str, str]
                 specs.get('reservations:candidate_nodes')))):
         if names is None:
             continue
-        nodes = frozenset(
-            name.lower() if uuidutils.is_uuid_like(name) else name
-            for name in map(str.strip, names) if name)
+        nodes = frozenset(filter(None, map(str.strip, names)))
         if not nodes:
             raise exception.InvalidInput(field, 'must name a node', got=names)
         yield nodes
+
+
+def _list_in_order(request: Mapping[str, Any],
+                   specs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the candidates if they are tried in the order given.
+
+    With two lists, that of the request itself counts.
+    """
+    if not extra_specs.is_ordered(specs):
+        return ()
+    names = request.get('candidate_nodes') or _split(
+        specs.get('reservations:candidate_nodes')) or ()
+    return tuple(filter(None, map(str.strip, names)))
 
 
 def _split(text: str | None) -> list[str] | None:

@@ -1,2 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``openstack baremetal reservation ...``"""
+"""The commands ``openstack baremetal reservation ...``
+
+* ``create``, ``set``, ``explain``, ``move``, ``reservation``, ``group``,
+  ``host``, ``capacity``, ``notice``, ``pool``, ``history``: the commands, by
+  the resource or the verb.
+* ``client``: sends the requests.
+* ``scope``: chooses the token.
+* ``identity``: looks up projects and users.
+* ``options``: the options of the commands that hold nodes.
+* ``units``: types of arguments.
+* ``actions``: actions of argparse.
+* ``servers``: reads servers and their groups from Nova.
+* ``claims``: explains the claim of a server.
+* ``placement``: why Placement finds no compute host.
+* ``output``: formats results.
+* ``progress``: shows the progress of a long command.
+* ``suggestions``: hints on misspelt names and empty lists.
+* ``usage``: counts reservations by project.
+* ``fleet_map``: draws the capacity.
+"""

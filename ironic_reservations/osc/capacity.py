@@ -10,18 +10,20 @@ import urllib.parse
 
 from ironicclient import exc
 
-from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import fleet_map
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
+from ironic_reservations.osc import units
+from ironic_reservations.shared import constants
 
 #: Columns that describe a profile in every table.
 PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
            'traits')
 #: Further columns in which profiles may differ.
-DETAILS = ('capabilities', 'conductor_group', 'shard', 'owner', 'lessee')
+DETAILS = ('capabilities', 'conductor_group', 'shard', 'owner', 'lessee',
+           'pool_project_id')
 #: The first count is the sum of the others.
 COUNTS = ('total', *constants.NODE_STATES)
 FILTERS = ('resource_class', 'trait', 'conductor_group', 'shard')
@@ -32,18 +34,21 @@ _EMPTY: tuple[object, ...] = (None, '', {}, [])
 #: Formats of numbers and names in a map.
 _UNITS = {'memory_mb': '{} MiB', 'vcpus': '{} CPUs', 'local_gb': '{} GB',
           'conductor_group': 'group {}', 'shard': 'shard {}',
-          'owner': 'owner {}', 'lessee': 'lessee {}'}
+          'owner': 'owner {}', 'lessee': 'lessee {}',
+          'pool_project_id': 'pool of {}', 'project_id': 'project {}'}
 
 
 class ListCapacity(output.Lister):
     """Show the remaining capacity of the fleet, by hardware profile.
 
-    For each profile: the number of its nodes (Total) and of those that are
-    free, reserved, taken (being deployed, in use, or being torn down) and out
-    of service, which add up; with --host, how many are held by that host; with
-    --long, how many reservations without a host can be claimed. Without
-    --long, columns of --long are added where rows would otherwise look the
-    same. A table of several rows ends with their sum.
+    For each profile: the number of all nodes (Total), and of free, reserved,
+    taken (being deployed, in use, or being torn down) and out-of-service
+    nodes, which add up; with --host, the number held by that host; with
+    --long, the number of reservations without a host that can be claimed; with
+    "--by project_id", the number of healthy nodes: not in maintenance, without
+    a refused health and without an open notice. Without --long, columns of
+    --long are added where rows would otherwise look the same. A table of
+    several rows ends with their sum.
     """
 
     #: Set by cliff.
@@ -56,7 +61,8 @@ class ListCapacity(output.Lister):
         parser.add_argument('--trait', action='append', metavar='<trait>',
                             help='Only nodes that have this trait (repeat '
                                  'for several)')
-        parser.add_argument('--conductor-group', metavar='<group>',
+        parser.add_argument('--conductor-group', type=units.parse_empty,
+                            metavar='<group>',
                             help='Only nodes in this conductor group')
         parser.add_argument('--shard', metavar='<shard>',
                             help='Only nodes in this shard')
@@ -68,8 +74,11 @@ class ListCapacity(output.Lister):
         parser.add_argument(
             '--by', action='append', default=[], metavar='<key>',
             help='Sum the nodes that have the same "resource_class", '
-                 '"owner", "lessee", "conductor_group", "shard" or '
-                 '"capability:<name>" (repeat for several)')
+                 '"owner", "lessee", "pool_project_id", '
+                 '"conductor_group", "shard", '
+                 '"project_id" (of the reservation or the pool) or '
+                 '"capability:<name>" '
+                 '(repeat for several)')
         parser.add_argument(
             '--map', action='store_true',
             help='Draw a bar for each row: free, reserved, taken, out of '
@@ -89,6 +98,7 @@ class ListCapacity(output.Lister):
             self, self._read_rows(query, filters, parsed_args, auth), 'nodes',
             filters, auth=auth))
         names = (*self._list_labels(parsed_args), *COUNTS,
+                 *['healthy'] * ('project_id' in parsed_args.by),
                  *['held'] * (parsed_args.host is not None),
                  *['claimable'] * parsed_args.long)
         return output.format_headers(names), (
@@ -100,7 +110,7 @@ class ListCapacity(output.Lister):
         """Return the capacity rows; print hints on misspelt keys and names."""
         headers = {'Cache-Control': 'no-cache'} if args.no_cache else {}
         try:
-            rows = client.request_ironic(
+            rows: list[client.Data] = client.request_ironic(
                 self, 'GET', f'{client.PATH}/capacity?'
                              + urllib.parse.urlencode(query, doseq=True),
                 headers=headers, auth=auth)['capacity']
@@ -128,7 +138,7 @@ class ListCapacity(output.Lister):
             return 0
         if parsed_args.formatter == 'table':
             self.formatter = _WithSum(self.formatter, output.format_headers(
-                [*COUNTS, 'held', 'claimable']))
+                [*COUNTS, 'healthy', 'held', 'claimable']))
         return super().produce_output(parsed_args, column_names, data)
 
     def _list_labels(self, args: argparse.Namespace) -> list[str]:

@@ -118,7 +118,7 @@ def _split_names(text: str | None) -> list[str] | None:
 
 
 def _is_among(row: client.Data, names: Sequence[str]) -> bool:
-    return row['node_name'] in names or row['node_uuid'] in {
+    return row['node_name'] in names or row['node_uuid'].lower() in {
         name.lower() for name in names}
 
 
@@ -144,7 +144,8 @@ def _join(rows: Sequence[client.Data],
 
 
 def _format_node(row: client.Data) -> str:
-    return row['node_name'] or row['node_uuid']
+    name: str = row['node_name'] or row['node_uuid']
+    return name
 
 
 def _format_state(row: client.Data) -> str:

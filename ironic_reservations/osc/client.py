@@ -12,21 +12,25 @@ import contextlib
 import copy
 import itertools
 import logging
+import re
 from typing import Any
 import urllib.parse
 import uuid
 
 from ironicclient import exc
 from ironicclient.common import http
+from keystoneauth1 import access
 from keystoneauth1 import exceptions as ksa_exc
+from keystoneauth1 import identity
+from openstack import connection
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
 from osc_lib.command import command
 import tenacity
 
-from ironic_reservations import text
 from ironic_reservations.osc import progress
+from ironic_reservations.shared import text
 
 PATH = '/v1/reservations'
 
@@ -52,6 +56,26 @@ class NoPlugin(exceptions.CommandError):
     """Ironic runs without our API plugin."""
 
 
+def get_sdk(cmd: command.Command) -> connection.Connection:
+    """Return openstacksdk's connection to the user's cloud."""
+    # The plugins of the shell add the attributes.
+    manager: Any = cmd.app.client_manager
+    if not hasattr(manager, 'sdk_connection'):
+        # This is python-ironicclient's own command, "baremetal".
+        manager.sdk_connection = connection.Connection(
+            config=manager.cloud_region)
+    sdk: connection.Connection = manager.sdk_connection
+    return sdk
+
+
+def get_access(cmd: command.Command) -> access.AccessInfo | None:
+    """Return the user's token with its scope; None without Keystone."""
+    session = get_sdk(cmd).session
+    if not isinstance(session.auth, identity.BaseIdentityPlugin):
+        return None
+    return session.auth.get_access(session)
+
+
 def request_ironic(cmd: command.Command, method: str, url: str,
                    **kwargs: Any) -> Any:
     """Send a request to Ironic and return the data of the response.
@@ -59,8 +83,9 @@ def request_ironic(cmd: command.Command, method: str, url: str,
     :raises: NoPlugin, exc.ClientException, ksa_exc.ClientException.
     """
     # The client is copied, because all commands of an interactive shell share
-    # it, and the others must keep their retries.
-    client = copy.copy(cmd.app.client_manager.baremetal.http_client)
+    # it, and the other commands must keep their retries.
+    manager: Any = cmd.app.client_manager
+    client = copy.copy(manager.baremetal.http_client)
     # ironicclient has one number of retries for failed connections and for
     # responses with 409 or 503. Such a response is shown at once, because a
     # conflict does not resolve itself.
@@ -83,6 +108,11 @@ def request_ironic(cmd: command.Command, method: str, url: str,
             raise NoPlugin(
                 f'Ironic at {client.endpoint_trimmed} has no reservations: '
                 f'its API plugin of ironic-reservations is not enabled.')
+        raise
+    except exc.BadRequest as error:
+        # Users know the option instead of the key.
+        error.args = (re.sub(
+            '^(expires|starts|ends)_(in|at): ', r'--\1-\2: ', str(error)),)
         raise
     finally:
         http.LOG.removeFilter(_is_new)
@@ -184,27 +214,38 @@ def complete_group(cmd: command.Command, group: Data,
                    **kwargs: Any) -> Data:
     """Return a group with all of its members.
 
-    :param group: data of a response, which links to the members for which it
-        has no room.
+    :param group: data of a response, which links to the members that do not
+        fit in it.
     :param kwargs: arguments of the requests, such as another ``auth``.
     """
-    url = build_path(f'{PATH}/groups', group['uuid'])
-    while query := text.parse_next_link(group.get('next')):
+    return _complete(cmd, group, 'groups', 'reservations', **kwargs)
+
+
+def complete_pool(cmd: command.Command, pool: Data) -> Data:
+    """Return a pool with all of its nodes; see ``complete_group``."""
+    return _complete(cmd, pool, 'pools', 'nodes')
+
+
+def _complete(cmd: command.Command, row: Data, collection: str, key: str,
+              **kwargs: Any) -> Data:
+    url = build_path(f'{PATH}/{collection}', row['uuid'])
+    while query := text.parse_next_link(row.get('next')):
         page = request_ironic(
             cmd, 'GET', f'{url}?{urllib.parse.urlencode(query)}', **kwargs)
-        group = {**page, 'reservations': [*group['reservations'],
-                                          *page['reservations']]}
-    return group
+        row = {**page, key: [*row[key], *page[key]]}
+    return row
 
 
 @contextlib.contextmanager
 def report_lost_response(cmd: command.Command, resource: str, ident: str,
-                         show: str) -> Iterator[None]:
+                         show: str, effect: str = 'hold nodes'
+                         ) -> Iterator[None]:
     """Tell the user how to find the outcome of a request without a response.
 
     :param resource: type of the requested resource, in a word.
     :param ident: its UUID.
     :param show: the command that shows it.
+    :param effect: possible effect of the request.
     """
     try:
         yield
@@ -212,8 +253,8 @@ def report_lost_response(cmd: command.Command, resource: str, ident: str,
             ksa_exc.ConnectionError) as error:
         # A response below 500 is a refusal.
         if getattr(error, 'http_status', 500) >= 500:
-            print(f'No response: {resource} {ident} may or may not hold '
-                  f'nodes. Check with "openstack baremetal reservation {show} '
+            print(f'No response: {resource} {ident} may or may not {effect}. '
+                  f'Check with "openstack baremetal reservation {show} '
                   f'{ident}".', file=cmd.app.stderr, flush=True)
         raise
 
@@ -237,6 +278,16 @@ def convert_nova_errors() -> Iterator[None]:
             f'Nova or Placement cannot be read: {format_error(error)}')
 
 
+def get_compute(cmd: command.Command) -> Any:
+    """Return Nova's API, a proxy of openstacksdk.
+
+    :raises: CommandError if there is no Nova.
+    """
+    if not has_service(cmd, 'compute'):
+        raise exceptions.CommandError('There is no Nova here.')
+    return get_sdk(cmd).compute
+
+
 def request_placement(cmd: command.Command, url: str, method: str = 'GET',
                       **kwargs: Any) -> Any:
     """Send a request to Placement.
@@ -244,7 +295,7 @@ def request_placement(cmd: command.Command, url: str, method: str = 'GET',
     :returns: data of the response, or None.
     :raises: SDKException.
     """
-    response = cmd.app.client_manager.sdk_connection.placement.request(
+    response = get_sdk(cmd).placement.request(
         url, method, microversion=PLACEMENT, **kwargs)
     if response.status_code == 409:
         # The SDK does not recognize the reason in Placement's response.
@@ -252,6 +303,20 @@ def request_placement(cmd: command.Command, url: str, method: str = 'GET',
             response.json()['errors'][0]['detail'].strip())
     sdk_exc.raise_from_response(response)
     return response.json() if response.content else None
+
+
+def has_service(cmd: command.Command, service: str) -> bool:
+    """Return whether another service belongs to this Ironic.
+
+    Without Keystone, all services have Ironic's endpoint, unless the user sets
+    another.
+
+    :param service: as the SDK calls it, such as ``compute``.
+    """
+    config = get_sdk(cmd).config
+    return (get_access(cmd) is not None
+            or config.get_endpoint(service) != config.get_endpoint(
+                'baremetal'))
 
 
 def find_resource(cmd: command.Command, service: str, resource: str,
@@ -263,7 +328,11 @@ def find_resource(cmd: command.Command, service: str, resource: str,
     :raises: CommandError.
     """
     try:
-        proxy = getattr(cmd.app.client_manager.sdk_connection, service)
+        if not has_service(cmd, service):
+            raise exceptions.CommandError(
+                f'Cannot look up {resource} "{ident}": there is no {service} '
+                f'service here')
+        proxy = getattr(get_sdk(cmd), service)
         return getattr(proxy, f'find_{resource}')(
             ident, ignore_missing=False, **kwargs)
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
@@ -277,8 +346,13 @@ def add_paging(parser: argparse.ArgumentParser, marker: str) -> None:
 
     :param marker: type of a marker, such as ``host``.
     """
+    add_limit(parser)
+    parser.add_argument('--marker', metavar=f'<{marker}>',
+                        help='Show entries after this one')
+
+
+def add_limit(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--limit`` to a parser."""
     parser.add_argument('--limit', type=int, metavar='<number>',
                         action=parseractions.NonNegativeAction,
                         help='Maximum number of entries (default: all)')
-    parser.add_argument('--marker', metavar=f'<{marker}>',
-                        help='Show entries after this one')

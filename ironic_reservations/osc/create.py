@@ -3,6 +3,8 @@
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
 import json
 from typing import Any
 
@@ -46,7 +48,7 @@ class CreateReservation(output.ShowOne):
                  'member, or --segment')
         options.add_policies(parser).add_argument(
             '--segment', type=units.parse_number, metavar='<number>',
-            help='Segment of the group to join, which has lost a member')
+            help='Number of the segment to join; it must lack a member')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
@@ -85,20 +87,59 @@ def reserve_nodes(cmd: command.Command, url: str,
     :raises: exc.ClientException.
     """
     try:
-        response = _send_request(cmd, url, body)
+        with _report_owner(cmd, body):
+            response = _send_request(cmd, url, body)
     except exc.BadRequest:
         for by in suggestions.list_group_keys(body):
             suggestions.suggest_key(cmd, by)
         raise
     except exc.ClientException as error:
-        if getattr(error, 'http_status', None) == 422:
-            _explain_refusal(cmd, body, json.loads(error.response.content))
+        response = _get_refusal(error)
+        if response is not None:
+            _explain_refusal(cmd, body, json.loads(response.content))
         raise
     suggestions.report_ignored(cmd, response)
     # A single candidate exists, because it was held.
     if len(body.get('request', body).get('candidate_nodes', ())) > 1:
         suggestions.report_candidates(cmd, body)
     return response
+
+
+@contextlib.contextmanager
+def _report_owner(cmd: command.Command, body: client.Data,
+                  **kwargs: Any) -> Iterator[None]:
+    """Replace the error if the group or the claim is another project's.
+
+    :raises: CommandError, if the user may see the group.
+    """
+    try:
+        yield
+    except (exc.NotFound, exc.Conflict):
+        ident = body.get('claim') or body.get('group', {}).get('uuid')
+        if ident:
+            token = client.get_access(cmd)
+            _check_owner(cmd, ident.partition(':')[0], body.get(
+                'project_id', token and token.project_id), **kwargs)
+        raise
+
+
+def _check_owner(cmd: command.Command, uuid: str, project: str | None,
+                 **kwargs: Any) -> None:
+    """Refuse a group or a claim of another project.
+
+    :param project: of the request.
+    :raises: CommandError.
+    """
+    for collection in f'{client.PATH}/groups', client.PATH:
+        with contextlib.suppress(exc.ClientException):
+            owner = client.request_ironic(
+                cmd, 'GET', client.build_path(collection, uuid),
+                **kwargs)['project_id']
+            if owner != project:
+                raise exceptions.CommandError(
+                    f'{uuid} belongs to project {owner}: add --project '
+                    f'{owner}' if owner else
+                    f'{uuid} belongs to no project: omit --project')
 
 
 def _explain_refusal(cmd: command.Command, body: client.Data,
@@ -121,14 +162,20 @@ def _explain_refusal(cmd: command.Command, body: client.Data,
     suggestions.report_ignored(cmd, refusal)
 
 
+def _get_refusal(error: BaseException) -> Any:
+    """Return the response 422 of Ironic, or None after another error."""
+    return (getattr(error, 'response', None)
+            if isinstance(error, exc.ClientException)
+            and getattr(error, 'http_status', None) == 422 else None)
+
+
 def _is_locked(error: BaseException) -> bool:
-    """Return whether nodes match, but all of them are locked.
+    """Return whether nodes match, but were locked or taken concurrently.
 
     The response is then 422 with the header Retry-After.
     """
-    return (isinstance(error, exc.ClientException)
-            and getattr(error, 'http_status', None) == 422
-            and error.response.retry_after is not None)
+    response = _get_refusal(error)
+    return response is not None and response.retry_after is not None
 
 
 @tenacity.retry(retry=tenacity.retry_if_exception(_is_locked),
@@ -136,10 +183,11 @@ def _is_locked(error: BaseException) -> bool:
                 wait=tenacity.wait_fixed(1), reraise=True)
 def _send_request(cmd: command.Command, url: str,
                   body: client.Data) -> client.Data:
-    return client.request_ironic(cmd, 'POST', url, body=body)
+    data: client.Data = client.request_ironic(cmd, 'POST', url, body=body)
+    return data
 
 
-def show_dry_run(cmd: command.Command, url: str, body: client.Data,
+def show_dry_run(cmd: output.ShowOne, url: str, body: client.Data,
                  **kwargs: Any) -> tuple[list[str], list[Any]]:
     """Return columns and values of a dry run.
 
@@ -149,15 +197,17 @@ def show_dry_run(cmd: command.Command, url: str, body: client.Data,
     :param kwargs: arguments of the request, such as another ``auth``.
     """
     try:
-        response = client.request_ironic(cmd, 'POST', f'{url}?dry_run=true',
-                                         body=body, **kwargs)
+        with _report_owner(cmd, body, **kwargs):
+            response = client.request_ironic(
+                cmd, 'POST', f'{url}?dry_run=true', body=body, **kwargs)
     except exc.BadRequest:
         for by in suggestions.list_group_keys(body):
             suggestions.suggest_key(cmd, by, **kwargs)
         raise
     members = response.get('members', {
         'wanted': 1, 'available': response['matching_nodes']})
-    if members['available'] < members['wanted']:
+    is_refused = members['available'] < members['wanted']
+    if is_refused:
         cmd.status = 1
         suggestions.report_unknown(cmd, body, **kwargs)
     suggestions.report_candidates(cmd, body, **kwargs)
@@ -169,7 +219,8 @@ def show_dry_run(cmd: command.Command, url: str, body: client.Data,
         'level': lambda by: by,
         'domains': output.format_domains,
         'profiles': output.format_profiles,
-        'explanation': output.format_explanation}
+        'explanation': lambda explanation: output.format_explanation(
+            explanation, with_nearest=is_refused)}
     # Only a group has members and domains, and some have segments.
     names = [name for name in columns if name in response]
     return names, [columns[name](response[name]) for name in names]

@@ -2,12 +2,14 @@
 """The command ``openstack baremetal reservation explain``."""
 
 import argparse
+import re
 from typing import Any
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
+from osc_lib.command import command
 
 from ironic_reservations.osc import claims
 from ironic_reservations.osc import client
@@ -20,6 +22,27 @@ from ironic_reservations.osc import placement
 from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import servers
+from ironic_reservations.osc import suggestions
+
+
+def _explain_fault(cmd: command.Command, fault: str) -> None:
+    """Print what to do about a fault that only Nova knows.
+
+    :param fault: Nova's message about a server.
+    """
+    if match := re.search('No such host - host: .* node: (?!None )([^ ]+)',
+                          fault):
+        suggestions.print_hint(
+            cmd, f'The request names {match[1]}, which is no compute node of '
+                 f'Nova. If it is a node of Ironic, name it in the metadata '
+                 f'reservations:candidate_nodes, or install the filter of '
+                 f'Nova\'s API.')
+    match = re.search('Exceeded max scheduling attempts ([0-9]+)', fault)
+    if match:
+        suggestions.print_hint(
+            cmd, f'Nova gave up after {match[1]} attempts: see [scheduler] '
+                 f'max_attempts, which nova-scheduler and nova-conductor '
+                 f'read, each in its own nova.conf.')
 
 
 class ExplainReservation(output.ShowOne):
@@ -28,8 +51,8 @@ class ExplainReservation(output.ShowOne):
     Nothing is held. If the server has a machine, its reservation is shown.
     Otherwise, this shows the nodes in Ironic that match its flavor, image,
     server group and metadata for its project, and whether Placement would
-    offer a host at all. With the request as options, it does the same for a
-    server that does not exist. The exit status is 1 if there is no machine.
+    offer a host at all. Without a server, describe the request by options. The
+    exit status is 1 if there is no machine.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -67,6 +90,7 @@ class ExplainReservation(output.ShowOne):
             or server and server.availability_zone or None)
         self.status = 1 if refusal or not matches['matching_nodes'] else 0
         fault = server and (server.fault or {}).get('message')
+        _explain_fault(self, fault or '')
         columns = {**({'fault': fault} if fault else {}),
                    **({'placement': refusal} if refusal else {}), **matches}
         return list(columns), list(columns.values())
@@ -115,8 +139,9 @@ class ExplainReservation(output.ShowOne):
             if args.all_projects or args.project:
                 raise
             self._sees_all = False
-            print('Your project can see only nodes that it owns or leases; '
-                  'Nova may use others.', file=self.app.stderr, flush=True)
+            print('Your project can see only nodes that it owns, leases or '
+                  'has in a pool; Nova may use others.',
+                  file=self.app.stderr, flush=True)
             return None
 
     def _build_owner(self, args: argparse.Namespace,
@@ -127,7 +152,7 @@ class ExplainReservation(output.ShowOne):
             # ([reservations] require_lease), and accepts any short one.
             return {'expires_in': 1}
         keys = {'ownership': args.ownership or 'any'}
-        reference = self.app.client_manager.auth_ref
+        reference = client.get_access(self)
         if server:
             keys['project_id'] = server.project_id
         elif reference is not None and reference.project_id:

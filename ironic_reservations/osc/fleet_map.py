@@ -11,8 +11,8 @@ from rich import text
 from ironic_reservations.osc import client
 
 #: Parts of a bar, in order: the key of the row, its name, the character that
-#: draws it, one for terminals without Unicode, and the colour, which only
-#: repeats what the character shows.
+#: draws it, its substitute for terminals without Unicode, and the colour,
+#: which only repeats the meaning of the character.
 PARTS = (('free', 'free', '█', '#', 'green'),
          ('reserved', 'reserved', '▓', '+', 'yellow'),
          ('taken', 'taken', '▒', '=', 'blue'),

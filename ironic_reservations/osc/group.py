@@ -9,13 +9,12 @@ from typing import Any
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
-from osc_lib.cli import format_columns
 from osc_lib.command import command
 from oslo_utils import uuidutils
 from rich import console
 from rich import tree
 
-from ironic_reservations import text
+from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import options
@@ -23,6 +22,7 @@ from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
+from ironic_reservations.shared import text
 
 PATH = f'{client.PATH}/groups'
 
@@ -56,10 +56,11 @@ def _format_columns(cmd: command.Command,
     columns = {
         **{name: group[name] for name in (
             'uuid', 'policy', 'by', *options.PURPOSE, 'created_at')},
-        **({'levels': format_columns.ListDictColumn(group['levels'])}
+        **({'levels': output.format_levels(group['levels'])}
            if 'levels' in group else {}),
+        'health': output.format_value(group['health']),
         'domains': format_member_domains(group),
-        'reservations': output.Text(members, picture)}
+        'reservations': output.Text(members, *picture.split('\n'))}
     return list(columns), list(columns.values())
 
 
@@ -75,8 +76,9 @@ def _draw_tree(cmd: command.Command, members: list[client.Data]) -> str:
                       f'segment {member["segment"]}'):
             parent, path = branches[path], (*path, label)
             if path not in branches:
-                branches[path] = parent.add(label)
-        branches[path].add(f'{member["node"]} {member["state"]}')
+                branches[path] = parent.add(text.escape_controls(label))
+        branches[path].add(text.escape_controls(
+            f'{member["node"]} {member["state"]}'))
     # The standard output says whether it takes more than ASCII.
     terminal = console.Console(file=cmd.app.stdout, color_system=None,
                                highlight=False, markup=False)
@@ -88,14 +90,14 @@ def _draw_tree(cmd: command.Command, members: list[client.Data]) -> str:
 def _format_listed(group: client.Data, name: str) -> Any:
     """Return the value of a column of a listed group.
 
-    The policy and the domain of a group with segments are lists, with those of
-    each level.
+    The policy and the domain of a group with segments are lists, with one
+    entry for each level.
     """
     if name == 'domains':
         return output.format_domains(group[name])
     if name in ('policy', 'by') and 'levels' in group:
         values = [level[name] for level in group['levels']]
-        return output.Text(values, '\n'.join(values))
+        return output.Text(values, *values)
     return group.get(name)
 
 
@@ -118,7 +120,7 @@ class CreateGroup(output.ShowOne):
             help='Instance UUID of a member, instead of a generated one '
                  '(repeat for each member)')
         options.add_policies(parser).add_argument(
-            '--level', action=options.LevelAction, dest='levels',
+            '--level', action=actions.LevelAction, dest='levels',
             metavar='by=<domain>,policy=<policy>[,segment=<number>]',
             help='Level of domains, instead of a policy (repeat for a second '
                  'one within the first). The last one divides the members '

@@ -19,10 +19,10 @@ DETAILS = (*COLUMNS, 'holder', 'created_at', 'updated_at')
 class ListHost(output.Lister):
     """List compute host leases.
 
-    A host lease records which process serves a compute host: whether there is
-    one (Live), since when, how many others wait to replace it (Standbys), how
-    many reservations the host holds, and when the lease expires unless it is
-    renewed.
+    A host lease records which process serves a compute host: whether the
+    process is live (Live), since when it serves the host, the number of
+    processes that wait to replace it (Standbys), the number of reservations of
+    the host, and when the lease expires unless it is renewed.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -3,24 +3,26 @@
 
 import argparse
 import contextlib
+from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.command import command
 
-from ironic_reservations import spelling
 from ironic_reservations.osc import client
+from ironic_reservations.shared import spelling
 
 
 def add_name_options(parser: argparse.ArgumentParser, kind: str,
-                     text: str) -> None:
+                     text: str, required: bool = False) -> None:
     """Add the options for a project or user, and for its domain.
 
     :param kind: ``project`` or ``user``, which is also the option's name.
     :param text: help text.
     """
-    parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=text)
+    parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=text,
+                        required=required)
     parser.add_argument(f'--{kind}-domain', metavar='<domain>',
                         help=f'Domain of the {kind} (name or ID), if the name '
                              f'exists in several')
@@ -49,16 +51,18 @@ def find_id(cmd: command.Command, kind: str, ident: str,
     :param domain: name or ID of the domain that contains it, or None.
     :raises: CommandError.
     """
-    if not cmd.app.client_manager.is_service_available('identity'):
+    if client.get_access(cmd) is None:
         return ident
     scope = {'domain_id': find_id(cmd, 'domain', domain)} if domain else {}
     try:
-        return client.find_resource(cmd, 'identity', kind, ident, **scope).id
+        resource_id: str = client.find_resource(
+            cmd, 'identity', kind, ident, **scope).id
     except exceptions.CommandError as error:
         if isinstance(error.__cause__, sdk_exc.ForbiddenException):
             return ident
         raise exceptions.CommandError(
             f'{error}{_suggest_name(cmd, kind, ident, **scope)}')
+    return resource_id
 
 
 def _suggest_name(cmd: command.Command, kind: str, ident: str,
@@ -67,7 +71,8 @@ def _suggest_name(cmd: command.Command, kind: str, ident: str,
     if kind != 'project':
         return ''
     with contextlib.suppress(sdk_exc.SDKException, ksa_exc.ClientException):
-        identity = cmd.app.client_manager.sdk_connection.identity
+        # Its type includes version 2, which has no projects.
+        identity: Any = client.get_sdk(cmd).identity
         similar = spelling.find_closest(ident, {
             project.name for project in identity.projects(**scope)})
         if similar:

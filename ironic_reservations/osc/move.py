@@ -35,6 +35,18 @@ PAUSE = 2
 PATIENCE = 120
 
 
+class HostIsUp(exceptions.CommandError):
+    """The host whose servers should move still runs.
+
+    :param is_disabled: Nova sends it no new servers, so they can move as soon
+        as it is stopped.
+    """
+
+    def __init__(self, message: str, is_disabled: bool) -> None:
+        super().__init__(message)
+        self.is_disabled = is_disabled
+
+
 def check_hosts(cmd: command.Command, compute: Any, source: str | None,
                 target: str, force: bool = False) -> None:
     """Refuse a move that would leave a server with two hosts, or with none.
@@ -43,7 +55,7 @@ def check_hosts(cmd: command.Command, compute: Any, source: str | None,
     :param source: the host that holds the server's node, or None.
     :param force: accept a source that Nova does not know, and a target in
         another availability zone.
-    :raises: CommandError.
+    :raises: CommandError, or HostIsUp if nothing else prevents the move.
     """
     services = {service.host: service for service in
                 compute.services(binary='nova-compute')}
@@ -54,11 +66,6 @@ def check_hosts(cmd: command.Command, compute: Any, source: str | None,
     if before is None and source is not None and not force:
         raise exceptions.CommandError(
             f'Nova has no compute service on host {source}.')
-    if before and (before.state != 'down' or before.is_forced_down
-                   and _is_running(cmd, compute, before)):
-        raise exceptions.CommandError(
-            f'Compute service on {source} is up: stop it, and wait until Nova '
-            f'shows it as down.')
     if after is None or after.state != 'up':
         raise exceptions.CommandError(
             f'Compute service on {target} is not up and cannot take over '
@@ -69,6 +76,16 @@ def check_hosts(cmd: command.Command, compute: Any, source: str | None,
             f'Host {target} is in availability zone '
             f'{after.availability_zone}, and {source} in '
             f'{before.availability_zone}.')
+    if before and before.state != 'down':
+        is_disabled = before.status == 'disabled'
+        raise HostIsUp(
+            f'Compute service on {source} is up: '
+            f'{"" if is_disabled else "disable it first, and "}'
+            f'stop nova-compute on {source}.', is_disabled)
+    if before and before.is_forced_down and _is_running(cmd, compute, before):
+        raise HostIsUp(
+            f'Compute service on {source} is up: stop it, and wait until Nova '
+            f'shows it as down.', False)
 
 
 def _is_running(cmd: command.Command, compute: Any, service: Any) -> bool:
@@ -78,17 +95,19 @@ def _is_running(cmd: command.Command, compute: Any, service: Any) -> bool:
                          HEARTBEAT)
     time.sleep(HEARTBEAT)
     now, = compute.services(binary='nova-compute', host=service.host)
-    return now.updated_at != service.updated_at
+    is_running: bool = now.updated_at != service.updated_at
+    return is_running
 
 
 class MoveReservation(output.Lister):
     """Move servers from a compute host that is down to another one.
 
     The machines keep running and are not changed. To drain a host, first
-    disable its service and stop nova-compute. A server whose build the host
-    has not started has no machine: it is set to ERROR. Requires the admin role
-    of Nova in a project; see "audit" for the requirements of Ironic. The exit
-    status is 1 if a server stays.
+    disable its service and stop nova-compute: until Nova shows it as down, all
+    servers stay. A server whose build the host has not started has no machine:
+    it is set to ERROR. Requires the admin role of Nova in a project; see
+    "audit" for the requirements of Ironic. The exit status is 1 if a server
+    stays.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -102,7 +121,10 @@ class MoveReservation(output.Lister):
         parser.add_argument('--instance', action='append', metavar='<uuid>',
                             help='Only this server (repeat for several)')
         parser.add_argument('--wait', action='store_true',
-                            help='Wait until each server is taken over')
+                            help='Wait until a disabled host is down, and '
+                                 'until each server is taken over')
+        parser.add_argument('--dry-run', action='store_true',
+                            help='Only show what would happen to each server')
         parser.add_argument(
             '--force', action='store_true',
             help='Allow a target in another availability zone, and a source '
@@ -112,14 +134,15 @@ class MoveReservation(output.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         source, target = parsed_args.source, parsed_args.target
         with client.convert_nova_errors(), progress.show_line(self):
-            self._compute = self.app.client_manager.sdk_connection.compute
+            self._compute = client.get_compute(self)
             self._auth = scope.find_full_auth(self)
-            check_hosts(self, self._compute, source, target, parsed_args.force)
+            self._obstacle = self._find_obstacle(parsed_args)
+            self._is_preview = parsed_args.dry_run or bool(self._obstacle)
             reservations = self._read_reservations(source)
             servers = self._read_servers(source)
             queue = self._read_queue(source, reservations.keys() | servers)
-            instances = set(parsed_args.instance or (
-                reservations.keys() | servers | queue.keys()))
+            instances = {*map(str.lower, parsed_args.instance or (
+                reservations.keys() | servers | queue.keys()))}
             # Moved by an earlier command, or by a concurrent one.
             moves = {instance: row for instance, row
                      in self._read_reservations(target).items()
@@ -141,7 +164,7 @@ class MoveReservation(output.Lister):
                                        '%s', len(moving), len(instances),
                                  target)
             results |= dict.fromkeys(moving, f'moved to {target}')
-            if parsed_args.wait:
+            if parsed_args.wait and not self._is_preview:
                 results |= self._wait(moving, target)
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
@@ -154,9 +177,34 @@ class MoveReservation(output.Lister):
              if instance in reservations else None, result)
             for instance, result in rows))
 
+    def _find_obstacle(self, parsed_args: argparse.Namespace) -> str | None:
+        """Check both hosts, and wait for the source to be down with --wait.
+
+        :returns: the result of the servers that stay because the source is up,
+            or None if they can move.
+        :raises: CommandError.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                check_hosts(self, self._compute, parsed_args.source,
+                            parsed_args.target, parsed_args.force)
+                return None
+            except HostIsUp as error:
+                if parsed_args.dry_run or (
+                        error.is_disabled and not parsed_args.wait):
+                    return f'stays: {error}'
+                if not error.is_disabled or time.monotonic() >= deadline:
+                    raise
+                progress.update_line(self, '%s', error)
+            time.sleep(PAUSE)
+
     def _read_reservations(self, host: str) -> dict[str, client.Data]:
-        """Return a host's reservations by the UUID of the instance."""
-        return {row['instance_uuid']: row for row in client.read_list(
+        """Return a host's reservations by the UUID of the instance.
+
+        As Nova has it, in lower case.
+        """
+        return {row['instance_uuid'].lower(): row for row in client.read_list(
             self, 'reservations', {
                 'host': host, 'fields': 'instance_uuid,node_uuid,node_name'},
             auth=self._auth)}
@@ -196,6 +244,9 @@ class MoveReservation(output.Lister):
             changed.
         :returns: the result.
         """
+        if self._is_preview:
+            return (self._obstacle
+                    or 'would be set to ERROR: its build has not started')
         self._compute.reset_server_state(instance, 'error')
         client.request_placement(
             self, f'/allocations/{instance}', 'PUT',
@@ -222,6 +273,8 @@ class MoveReservation(output.Lister):
 
         :returns: None if it is moved, otherwise the result.
         """
+        if self._is_preview:
+            return self._obstacle or f'would move to {target}'
         path = f'{client.PATH}/{instance}'
         try:
             try:

@@ -7,13 +7,14 @@ import re
 from typing import Any
 
 from osc_lib import exceptions
-from osc_lib.cli import parseractions
 from osc_lib.command import command
 
-from ironic_reservations import constants
+from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import units
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import names
 
 # The options for sizes: the key of the request spec, the placeholder, the
 # type, and the help text of each.
@@ -51,7 +52,7 @@ CHANGEABLE: dict[str, dict[str, Any]] = {
         'help': 'Lease from now, such as 600 or 10m, after which the '
                 'reservation expires if deployment has not started'},
     'description': {
-        'metavar': '<text>',
+        'type': units.parse_empty, 'metavar': '<text>',
         'help': 'What it is reserved for, at most 255 characters; an '
                 'empty text removes it'},
 }
@@ -117,7 +118,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
              'this one, which may be an expression such as ">= 4" (repeat '
              'for several)')
     parser.add_argument(
-        '--property', action=parseractions.KeyValueAction, default={},
+        '--property', action=actions.PropertyAction, default={},
         metavar='<key>=<value>',
         help='Any extra spec of a flavor (repeat for several)')
 
@@ -125,7 +126,7 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the options that limit and order the nodes."""
     parser.add_argument(
-        '--conductor-group', metavar='<group>',
+        '--conductor-group', type=units.parse_empty, metavar='<group>',
         help='Conductor group of the node ("" for the default group)')
     parser.add_argument(
         '--shard', metavar='<shard>', help='Shard of the node')
@@ -134,13 +135,16 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         type=units.parse_name, metavar='<node>',
         help='Node (name or UUID) to choose from (repeat for several)')
     parser.add_argument(
+        '--ordered', action='store_true',
+        help='Try the candidate nodes in the order given instead of by fit')
+    parser.add_argument(
         '--match', choices=constants.MATCHES,
         help='How the sizes of a node compare with the requested ones '
              '(default: as configured in Ironic, initially at_least)')
     parser.add_argument(
         '--ownership', choices=constants.OWNERSHIPS,
-        help='Owner of the node: any, one that the project owns or leases, '
-             'or also one without owner and lessee (default: any for admins, '
+        help='Whose node: any, one that the project owns, leases or has in a '
+             'pool, or also one that nobody does (default: any for admins, '
              'otherwise project)')
 
 
@@ -179,39 +183,24 @@ def build_patch(args: argparse.Namespace) -> list[client.Data]:
     :raises: CommandError if there are none.
     """
     names = [name for name in CHANGEABLE if name in args]
-    patch: list[client.Data] = [
-        {'op': 'remove', 'path': f'/{name}'}
-        if (name, value) == ('description', '') else
-        {'op': 'add', 'path': f'/{name}', 'value': value}
-        for name, value in _select_values(args, *names).items()]
-    if args.no_expiry:
-        patch.append({'op': 'remove', 'path': '/expires_in'})
-    if not patch:
-        options = [f'--{name.replace("_", "-")}' for name in names]
+    return make_patch(select_values(args, *names) | (
+        {'expires_in': ''} if args.no_expiry else {}), *names, 'no_expiry')
+
+
+def make_patch(values: client.Data, *names: str) -> list[client.Data]:
+    """Return the JSON Patch that changes some keys.
+
+    :param values: by key; an empty text removes the key.
+    :param names: of the options, for messages.
+    :raises: CommandError if there are none.
+    """
+    if not values:
+        *others, last = [f'--{name.replace("_", "-")}' for name in names]
         raise exceptions.CommandError(
-            f'Nothing to set: give {", ".join(options)} or --no-expiry')
-    return patch
-
-
-class LevelAction(parseractions.MultiKeyValueAction):
-    """Parses ``by=<domain>,policy=<policy>[,segment=<number>]``."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, required_keys=['by', 'policy'],
-                         optional_keys=['segment'], **kwargs)
-
-    def __call__(self, parser: argparse.ArgumentParser,
-                 namespace: argparse.Namespace, values: Any,
-                 option_string: str | None = None) -> None:
-        super().__call__(parser, namespace, values, option_string)
-        level = getattr(namespace, self.dest)[-1]
-        if len(level) <= values.count(','):
-            raise argparse.ArgumentError(self, 'a key is given more than once')
-        if 'segment' in level:
-            try:
-                level['segment'] = units.parse_number(level['segment'])
-            except argparse.ArgumentTypeError as error:
-                raise argparse.ArgumentError(self, f'segment {error}')
+            f'Nothing to set: give {", ".join(others)} or {last}')
+    return [{'op': 'remove', 'path': f'/{name}'} if value == '' else
+            {'op': 'add', 'path': f'/{name}', 'value': value}
+            for name, value in values.items()]
 
 
 def add_policies(parser: argparse.ArgumentParser
@@ -257,13 +246,17 @@ def build_request_spec(cmd: command.Command, args: argparse.Namespace,
         spec.update(_read_flavor(cmd, args.flavor))
     if args.image:
         spec['image'] = build_image(cmd, args.image)
-    spec |= _select_values(args, *(key for key, *_ in _SIZES.values()),
-                           'resource_class', 'conductor_group', 'shard',
-                           'candidate_nodes', 'ownership')
-    specs = _build_extra_specs(args, spec.get('extra_specs', {}))
+    spec |= select_values(args, *(key for key, *_ in _SIZES.values()),
+                          'resource_class', 'conductor_group', 'shard',
+                          'candidate_nodes', 'ownership')
+    specs = _build_extra_specs(args, spec.pop('extra_specs', {}))
     if specs:
         spec['extra_specs'] = specs
-    # The API decides whether the others suffice. A claim needs none.
+    if args.ordered and not names.list_candidates(spec):
+        raise exceptions.CommandError(
+            '--ordered requires candidate nodes: give --candidate-node')
+    # The API decides whether the other keys are sufficient. A claim needs
+    # none.
     if not (spec.keys() - _NO_CONSTRAINT or getattr(args, 'claim', None)):
         argument = 'a server, ' if 'server' in args else ''
         raise exceptions.CommandError(
@@ -279,11 +272,11 @@ def build_owner(cmd: command.Command,
 
     :raises: CommandError.
     """
-    return {**_select_values(args, *CHANGEABLE),
+    return {**select_values(args, *CHANGEABLE),
             **identity.find_ids(cmd, args, 'project', 'user')}
 
 
-def _select_values(args: argparse.Namespace, *names: str) -> client.Data:
+def select_values(args: argparse.Namespace, *names: str) -> client.Data:
     """Return the options with these names that have a value."""
     return {name: getattr(args, name) for name in names
             if getattr(args, name) is not None}
@@ -339,6 +332,7 @@ def _build_extra_specs(args: argparse.Namespace,
         raise exceptions.CommandError(
             f'--trait {name} contradicts --forbidden-trait {name}: give one '
             f'of them')
+    _check_disk(args, flavor)
     pattern = '|'.join([
         *(keys for key, keys in _OVERRIDDEN.items()
           if getattr(args, key) is not None),
@@ -371,7 +365,24 @@ def _build_extra_specs(args: argparse.Namespace,
     specs.update({f'trait:{name}': word for name, word in traits.items()})
     if args.match:
         specs['reservations:match'] = args.match
+    if args.ordered:
+        specs['reservations:candidates'] = 'ordered'
     return specs
+
+
+def _check_disk(args: argparse.Namespace, flavor: Mapping[str, str]) -> None:
+    """Refuse options for a part of a disk whose total the flavor overrides.
+
+    :param flavor: its extra specs.
+    """
+    options = [f'--{name}' for name in ('ephemeral', 'swap')
+               if getattr(args, _SIZES[name][0]) is not None]
+    totals = [f'{key}={value}' for key, value in flavor.items()
+              if re.fullmatch(_OVERRIDDEN['root_gb'], key)]
+    if options and totals and args.root_gb is None:
+        raise exceptions.CommandError(
+            f'{options[0]} contradicts {totals[0]} of the flavor, which is '
+            f'the total of all disks: give --disk, too')
 
 
 def _find_contradiction(key: str, value: str, args: argparse.Namespace,

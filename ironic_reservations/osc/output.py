@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
+import logging
 from typing import Any
 from typing import NoReturn
 
@@ -17,8 +18,9 @@ from osc_lib.cli import format_columns
 from osc_lib.command import command
 import prettytable
 
-from ironic_reservations import text
 from ironic_reservations.osc import client
+from ironic_reservations.osc import units
+from ironic_reservations.shared import text
 
 #: Column names and values, as cliff takes them from a command.
 Columns = tuple[Sequence[str], Iterable[Any]]
@@ -32,12 +34,43 @@ _TEXT_FORMATS = ('csv', 'value')
 
 
 class Command(command.Command):
-    """A command whose argument errors are shown without its usage."""
+    """A command whose argument errors are shown without its usage.
+
+    An empty value is an error, because it is usually that of an unset variable
+    in a script.
+    """
+
+    app_args: argparse.Namespace
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.error = functools.partial(_refuse, parser)
+        vars(parser).update(
+            error=functools.partial(_refuse, parser),
+            parse_args=functools.partial(
+                _parse_args, parser, parser.parse_args))
         return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        # Unlike "openstack", "baremetal" prints INFO without --verbose.
+        logging.getLogger(__package__).setLevel(
+            logging.NOTSET if self.app_args.verbose_level > 1
+            else logging.WARNING)
+        return super().run(parsed_args)
+
+
+def _parse_args(parser: argparse.ArgumentParser,
+                parse_args: Callable[..., argparse.Namespace],
+                *args: Any) -> argparse.Namespace:
+    """Parse arguments, and refuse empty values."""
+    namespace = parse_args(*args)
+    for action in parser._actions:
+        value = getattr(namespace, action.dest, None)
+        if '' in (value if isinstance(value, list) else [value]) and not (
+                value == action.default
+                or action.type is units.parse_empty):
+            parser.error(str(argparse.ArgumentError(
+                action, 'must not be empty')))
+    return namespace
 
 
 def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
@@ -46,8 +79,8 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
                    f'See "{parser.prog} --help".\n')
 
 
-class Lister(Command, command.Lister):
-    """A command that shows a table.
+class _Display(Command):
+    """A command that shows data.
 
     :ivar status: the exit status of the process.
     """
@@ -57,32 +90,31 @@ class Lister(Command, command.Lister):
     def run(self, parsed_args: argparse.Namespace) -> int:
         super().run(parsed_args)
         return self.status
+
+
+class Lister(_Display, command.Lister):
+    """A command that shows a table."""
 
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
         if parsed_args.formatter in _TEXT_FORMATS:
             data = (_make_readable(row) for row in data)
+        if parsed_args.formatter == 'table':
+            data = [_escape(row) for row in data]
         return super().produce_output(parsed_args, column_names, data)
 
 
-class ShowOne(Command, command.ShowOne):
-    """A command that shows one resource.
-
-    :ivar status: the exit status of the process.
-    """
-
-    status = 0
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        super().run(parsed_args)
-        return self.status
+class ShowOne(_Display, command.ShowOne):
+    """A command that shows one resource."""
 
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
-                       data: Iterable[Any]) -> int:
+                       data: Sequence[Any]) -> int:
         if parsed_args.formatter in _TEXT_FORMATS:
             data = _make_readable(data)
+        if parsed_args.formatter == 'table':
+            data = _escape(data)
         return super().produce_output(parsed_args, column_names, data)
 
 
@@ -92,15 +124,22 @@ def _make_readable(row: Iterable[Any]) -> list[Any]:
             for cell in row]
 
 
-class Text(columns.FormattableColumn):
-    """A column that shows data to programs, and a text to people."""
+def _escape(row: Iterable[Any]) -> list[Any]:
+    """Escape control characters, which are commands to a terminal."""
+    return [text.escape_controls(cell) if isinstance(cell, str) else cell
+            for cell in row]
 
-    def __init__(self, data: Any, text: str) -> None:
+
+# cliff 4.2 has no generic one.
+class Text(columns.FormattableColumn):  # type: ignore[type-arg]
+    """A column that shows data to programs, and lines of text to people."""
+
+    def __init__(self, data: Any, *lines: str) -> None:
         super().__init__(data)
-        self._text = text
+        self._lines = lines
 
     def human_readable(self) -> str:
-        return self._text
+        return '\n'.join(map(text.escape_controls, self._lines))
 
 
 def format_headers(names: Iterable[str]) -> list[str]:
@@ -118,29 +157,37 @@ def format_headers(names: Iterable[str]) -> list[str]:
 def format_value(data: Any) -> Any:
     """Return data from JSON as cliff takes it in a column."""
     if isinstance(data, dict) and 'segment' in data:
-        # A member's group, whose levels and policies are those of all members.
+        # The group of a member. Its levels and policies apply to all members.
         member = {'uuid': data['uuid'], 'segment': data['segment'],
                   'domain': text.format_domain(data['domain'])}
         return Text(data, format_columns.DictColumn(member).human_readable())
     if isinstance(data, dict):
-        return format_columns.DictColumn(data)
+        return Text(data, format_columns.DictColumn(data).human_readable())
     if isinstance(data, list):
-        return format_columns.ListColumn(data)
+        return Text(data, format_columns.ListColumn(data).human_readable())
     return data
 
 
+def format_levels(levels: list[client.Data]) -> Text:
+    """Return the column of the levels of a group or a pool."""
+    return Text(levels, *format_columns.ListDictColumn(
+        levels).human_readable().split('\n'))
+
+
 def delete_each(cmd: command.Command, idents: Iterable[str],
-                delete: Callable[[str], str]) -> None:
-    """Delete several resources, and print a line for each.
+                delete: Callable[[str], str], verb: str = 'Deleted') -> None:
+    """Delete or end several resources, and print a line for each.
 
     :param delete: deletes one resource and returns its description.
-    :raises: CommandError if one or more could not be deleted, after the
-        others were deleted.
+    :param verb: text before the description.
+    :raises: CommandError if any could not be deleted, after the rest was
+        deleted.
     """
     failures = []
     for ident in idents:
         try:
-            print(f'Deleted {delete(ident)}', file=cmd.app.stdout)
+            print(text.escape_controls(f'{verb} {delete(ident)}'),
+                  file=cmd.app.stdout)
         except client.NoPlugin:
             raise
         except (exc.ClientException, exceptions.CommandError) as error:
@@ -153,7 +200,7 @@ def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a table as text; None is an empty cell."""
     table = prettytable.PrettyTable(names, align='l')
     for row in rows:
-        table.add_row(['' if cell is None else cell for cell in row])
+        table.add_row(_escape('' if cell is None else cell for cell in row))
     return str(table)
 
 
@@ -161,13 +208,13 @@ def format_profiles(profiles: list[client.Data]) -> Text:
     """Return the column of hardware profiles as the API returns them."""
     free: collections.Counter[str] = collections.Counter()
     total: collections.Counter[str] = collections.Counter()
-    # The text sums profiles that differ only in what it does not show.
+    # Sum profiles that differ only in columns that the text omits.
     for profile in profiles:
         size = ('{resource_class}, {memory_mb} MiB, {vcpus} CPUs, {local_gb} '
                 'GiB'.format(**profile))
         free[size] += profile['free']
         total[size] += profile['total']
-    return Text(profiles, '\n'.join(
+    return Text(profiles, *(
         f'{free[size]} free of {total[size]}: {size}' for size in total))
 
 
@@ -180,7 +227,19 @@ def format_domains(domains: list[client.Data]) -> Text:
              for domain in domains[:_MAX_DOMAINS]]
     if domains[_MAX_DOMAINS:]:
         lines.append(f'and {len(domains) - _MAX_DOMAINS} more')
-    return Text(domains, '\n'.join(lines))
+    return Text(domains, *lines)
+
+
+def format_notices(notices: list[client.Data]) -> Text:
+    """Return the column of notices, a line for each."""
+    return Text(notices, *(', '.join(filter(None, (
+        f'{notice["state"]} {notice["kind"]}',
+        'cordon' if notice['cordon'] else '',
+        f'from {notice["starts_at"]}',
+        f'to {notice["ends_at"]}' if notice['ends_at'] else '',
+        notice['category'], notice['description'],
+        f'ticket {notice["ticket"]}' if notice['ticket'] else '',
+        f'notice {notice["uuid"]}'))) for notice in notices))
 
 
 def format_available(counts: client.Data) -> Text:
@@ -192,17 +251,21 @@ def format_available(counts: client.Data) -> Text:
         **counts))
 
 
-def format_explanation(explanation: client.Data) -> Text:
-    """Return the column of the API's explanation why nodes do not match."""
+def format_explanation(explanation: client.Data,
+                       with_nearest: bool = True) -> Text:
+    """Return the column of the API's explanation why nodes do not match.
+
+    :param with_nearest: whether to show which single change helps most.
+    """
     considered = explanation['considered']
     lines = [f'{considered} node{"" if considered == 1 else "s"} considered']
     if explanation['eliminated']:
         table = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
         table.align.update({'Eliminated by': 'l', 'Nodes': 'r'})
         for row in explanation['eliminated']:
-            table.add_row([row['by'], row['nodes']])
-        lines.append(str(table))
-    nearest = explanation.get('nearest')
+            table.add_row([text.escape_controls(row['by']), row['nodes']])
+        lines += str(table).split('\n')
+    nearest = explanation.get('nearest') if with_nearest else None
     if nearest and 'value' in nearest:
         number = '{segments} segments, {nodes} nodes,' if (
             'segments' in nearest) else '{nodes}'
@@ -210,4 +273,4 @@ def format_explanation(explanation: client.Data) -> Text:
             **nearest))
     elif nearest:
         lines.append('{nodes} could be held without {by}'.format(**nearest))
-    return Text(explanation, '\n'.join(lines))
+    return Text(explanation, *lines)

@@ -9,8 +9,8 @@ import urllib.parse
 from openstack import exceptions as sdk_exc
 from osc_lib.command import command
 
-from ironic_reservations import resources
 from ironic_reservations.osc import client
+from ironic_reservations.shared import resources
 
 #: Trait of hosts whose compute service is disabled, which Nova excludes.
 DISABLED = 'COMPUTE_STATUS_DISABLED'
@@ -76,7 +76,7 @@ def _find_aggregates(cmd: command.Command, zone: str) -> list[str] | None:
     :returns: an empty list for the default zone, which Nova does not request
         from Placement; None if the zone does not exist.
     """
-    compute = cmd.app.client_manager.sdk_connection.compute
+    compute = client.get_sdk(cmd).compute
     aggregates = [aggregate.uuid for aggregate in compute.aggregates()
                   if aggregate.availability_zone == zone]
     return aggregates if aggregates or zone in {
@@ -88,7 +88,7 @@ def _has_candidate(cmd: command.Command, amounts: Mapping[str, int],
                    aggregates: Sequence[str] = ()) -> bool:
     """Return whether Placement has a provider for a request.
 
-    :param traits: required traits, and forbidden ones with ``!``.
+    :param traits: required traits, and forbidden traits with ``!``.
     :param aggregates: UUIDs of aggregates, one of which must have the
         provider; empty for any.
     """

@@ -3,13 +3,13 @@
 
 from collections.abc import Iterator
 import contextlib
+from typing import Any
 
-from osc_lib.command import command
 from rich import console
 
 
 @contextlib.contextmanager
-def show_line(cmd: command.Command) -> Iterator[None]:
+def show_line(cmd: Any) -> Iterator[None]:
     """Show a line that ``update_line`` replaces while the block runs.
 
     Nothing is shown if standard error is no terminal, or if ``-v`` already
@@ -25,7 +25,7 @@ def show_line(cmd: command.Command) -> Iterator[None]:
             cmd.status_line = None
 
 
-def update_line(cmd: command.Command, message: str, *args: object) -> None:
+def update_line(cmd: Any, message: str, *args: object) -> None:
     """Log the progress of a command, and show it in the line.
 
     :param message: format for ``args``, as a logger takes it.

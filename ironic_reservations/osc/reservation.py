@@ -12,7 +12,6 @@ from osc_lib import exceptions
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
-from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import options
@@ -22,20 +21,30 @@ from ironic_reservations.osc import servers
 from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 from ironic_reservations.osc import usage
+from ironic_reservations.shared import constants
 
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
            'expires_at')
 DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
-           'provision_state', 'resource_class', *options.PURPOSE, 'user_id',
-           'request_spec', 'group', 'expires_at', 'created_at', 'updated_at')
+           'provision_state', 'resource_class', 'health', 'maintenance',
+           'notices', *options.PURPOSE, 'user_id', 'request_spec', 'group',
+           'expires_at', 'created_at', 'updated_at')
 #: Fields that identify a reservation to people and to the API.
 IDENTIFIERS = ('instance_uuid', 'node_uuid', 'node_name')
 
 
 def format_columns(reservation: client.Data) -> output.Columns:
     """Return the columns and values of a reservation for ShowOne."""
-    return DETAILS, [output.format_value(reservation.get(name))
-                     for name in DETAILS]
+    return DETAILS, [_format_value(reservation, name) for name in DETAILS]
+
+
+def _format_value(reservation: client.Data, name: str) -> Any:
+    """Return the value of a column."""
+    if name == 'node':
+        return reservation['node_name'] or reservation['node_uuid']
+    if name == 'notices':
+        return output.format_notices(reservation.get(name) or [])
+    return output.format_value(reservation.get(name))
 
 
 def add_argument(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
@@ -116,13 +125,7 @@ class ListReservation(output.Lister):
              'expires_before': units.format_moment(
                  parsed_args.expires_before)}, auth=auth)
         return output.format_headers(names), (
-            [self._format_value(row, name) for name in names] for row in rows)
-
-    @staticmethod
-    def _format_value(reservation: client.Data, name: str) -> Any:
-        if name == 'node':
-            return reservation['node_name'] or reservation['node_uuid']
-        return output.format_value(reservation.get(name))
+            [_format_value(row, name) for name in names] for row in rows)
 
 
 def _parse_sort(text: str | None) -> dict[str, str]:
@@ -176,7 +179,8 @@ def _find_visible(cmd: command.Command, ident: str, query: client.Data,
         cmd, 'reservations', {'node': ident, **query}, auth=auth))
     instances = [] if missing or rows and not unique else [
         server.id for server in servers.find_servers(cmd, ident)]
-    instances = sorted({*instances} - {row['instance_uuid'] for row in rows})
+    instances = sorted({*instances} - {row['instance_uuid'].lower()
+                                       for row in rows})
     if len(rows) + len(instances) > 1:
         raise servers.Ambiguous(ident, [
             *(f'instance {row["instance_uuid"]}' for row in rows),
@@ -209,9 +213,10 @@ def read_reservation(cmd: command.Command, instance: str, query: client.Data,
 
     :raises: exc.NotFound.
     """
-    return client.request_ironic(
+    data: client.Data = client.request_ironic(
         cmd, 'GET', f'{client.build_path(client.PATH, instance)}?'
                     + urllib.parse.urlencode(query), auth=auth)
+    return data
 
 
 class ShowReservation(output.ShowOne):

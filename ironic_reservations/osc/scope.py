@@ -56,7 +56,7 @@ def find_limited_project(cmd: command.Command,
     :param admin: whether the user must have an admin role, or must not.
     :returns: None if the user sees all projects, or ``admin`` does not fit.
     """
-    reference = cmd.app.client_manager.auth_ref
+    reference = client.get_access(cmd)
     if reference is None or not reference.project_name:
         return None
     if ('admin' in (reference.role_names or ())) != admin or sees_all(cmd):
@@ -86,12 +86,16 @@ def find_full_auth(cmd: command.Command) -> plugin.BaseAuthPlugin | None:
     """
     if sees_all(cmd):
         return None
-    manager = cmd.app.client_manager
+    if client.get_access(cmd) is None:
+        raise exceptions.CommandError(
+            'Ironic does not show all reservations to this user, and there '
+            'is no Keystone to request a token in system scope from.')
+    # Its plugin has an auth_url, as all of Keystone.
+    session: Any = client.get_sdk(cmd).session
     reason: object = 'Ironic refuses it in system scope, too'
     try:
-        system = v3.Token(
-            manager.auth.auth_url, manager.auth.get_token(manager.session),
-            system_scope='all')
+        system = v3.Token(session.auth.auth_url, session.get_token(),
+                          system_scope='all')
         if sees_all(cmd, auth=system):
             return system
     except ksa_exc.ClientException as error:

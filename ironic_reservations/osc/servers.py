@@ -11,11 +11,11 @@ from osc_lib import exceptions
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
-from ironic_reservations import constants
-from ironic_reservations import spelling
 from ironic_reservations.osc import client
 from ironic_reservations.osc import options
 from ironic_reservations.osc import suggestions
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import spelling
 
 
 class Ambiguous(exceptions.CommandError):
@@ -37,11 +37,12 @@ def find_servers(cmd: command.Command, name: str) -> list[Any]:
     :returns: an empty list if Nova cannot be read.
     """
     # Nova takes the name as a regular expression.
-    query = {'details': False, 'name': f'^{re.escape(name)}$'}
+    query: dict[str, Any] = {'details': False, 'name': f'^{re.escape(name)}$'}
     try:
-        compute = cmd.app.client_manager.sdk_connection.compute
+        compute = client.get_sdk(cmd).compute
         try:
-            servers = list(compute.servers(all_projects=True, **query))
+            servers: Iterable[Any] = list(compute.servers(
+                all_projects=True, **query))
         except sdk_exc.ForbiddenException:
             servers = compute.servers(**query)
         return [server for server in servers if server.name == name]
@@ -62,7 +63,7 @@ def find_server(cmd: command.Command, ident: str) -> Any:
                                       for server in servers))
     server = servers[0] if servers else client.find_resource(
         cmd, 'compute', 'server', ident)
-    return cmd.app.client_manager.sdk_connection.compute.get_server(server.id)
+    return client.get_sdk(cmd).compute.get_server(server.id)
 
 
 def build_request(cmd: command.Command, server: Any) -> client.Data:
@@ -101,7 +102,7 @@ def find_server_group(cmd: command.Command,
     :returns: the policy as groups of reservations have it; None for both
         without a group, or if Nova does not show it.
     """
-    compute = cmd.app.client_manager.sdk_connection.compute
+    compute = client.get_sdk(cmd).compute
     for uuid in server.server_groups or ():
         try:
             policy = constants.SERVER_GROUP_POLICIES.get(

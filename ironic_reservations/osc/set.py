@@ -42,7 +42,7 @@ class SetReservation(output.Command):
             if row['state'] != 'reserved':
                 with client.convert_nova_errors():
                     move.check_hosts(
-                        self, self.app.client_manager.sdk_connection.compute,
+                        self, client.get_compute(self),
                         row['host'], parsed_args.host)
             if row['host'] is not None:
                 # The API changes it only if that host still holds it.

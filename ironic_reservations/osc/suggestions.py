@@ -17,10 +17,11 @@ from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.command import command
 
-from ironic_reservations import names
-from ironic_reservations import spelling
 from ironic_reservations.osc import client
 from ironic_reservations.osc import scope
+from ironic_reservations.shared import names
+from ironic_reservations.shared import spelling
+from ironic_reservations.shared import text
 
 #: Maximum number of names that are all listed if none is similar.
 _FEW = 8
@@ -29,17 +30,22 @@ _FEW = 8
 _SAMPLE = 10000
 
 #: Keys by which capacity is summed, besides capabilities.
-_KEYS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
+_KEYS = ('resource_class', 'owner', 'lessee', 'pool_project_id',
+         'conductor_group', 'shard', 'project_id')
 
-#: What a project-scoped caller can see.
-_VISIBLE = {'nodes': 'nodes that it owns or leases',
+#: Descriptions of what a project-scoped caller can see.
+_VISIBLE = {'nodes': 'nodes that it owns, leases or has in a pool',
             'reservations': 'its own reservations and those on its nodes',
-            'groups': 'its own groups'}
+            'ended reservations': 'what ended on nodes while it owned them',
+            'groups': 'its own groups',
+            'pools': 'its own pools',
+            'notices': 'notices of nodes that it owns, has reserved or has in '
+                       'a pool'}
 
 
-def print_hint(cmd: command.Command, text: str) -> None:
+def print_hint(cmd: command.Command, line: str) -> None:
     """Print a line to standard error."""
-    print(text, file=cmd.app.stderr, flush=True)
+    print(text.escape_controls(line), file=cmd.app.stderr, flush=True)
 
 
 def report_ignored(cmd: command.Command, response: client.Data) -> None:
@@ -66,8 +72,14 @@ def report_unknown(cmd: command.Command, body: client.Data,
 def report_candidates(cmd: command.Command, body: client.Data,
                       **kwargs: Any) -> None:
     """Print the candidate nodes in a request that do not exist."""
+    report_missing(cmd, names.list_candidates(body.get('request', body)),
+                   **kwargs)
+
+
+def report_missing(cmd: command.Command, candidates: Iterable[str],
+                   **kwargs: Any) -> None:
+    """Print the names and UUIDs that no node has."""
     with _ignore_errors():
-        candidates = names.list_candidates(body.get('request', body))
         missing = [node for node in candidates
                    if not _exists(cmd, node, **kwargs)]
         nodes = _read_node_names(cmd, **kwargs) if missing else set()
@@ -104,7 +116,7 @@ def suggest_filters(cmd: command.Command, filters: client.Data,
 
 
 def _list_filters(filters: client.Data) -> list[tuple[str, str]]:
-    """Return kinds, such as "resource class", and names."""
+    """Return pairs of a kind, such as "resource class", and a name."""
     return [(key.replace('_', ' '), name) for key, value in filters.items()
             if value is not None
             for name in (value if isinstance(value, list) else [value])]
@@ -142,10 +154,11 @@ def report_empty(cmd: command.Command, rows: Iterable[Any], plural: str,
             describe_missing_node(cmd, name, **kwargs)
             for kind, name in pairs if kind == 'node')
         if not sentence:
-            text = ', '.join(f'{kind} {name or repr(name)}'
-                             f'{_suggest_name(cmd, kind, name, **kwargs)}'
-                             for kind, name in pairs)
-            sentence = f'No {plural} found{" with " * bool(text)}{text}.'
+            details = ', '.join(f'{kind} {name or repr(name)}'
+                                f'{_suggest_name(cmd, kind, name, **kwargs)}'
+                                for kind, name in pairs)
+            sentence = (f'No {plural} found{" with " * bool(details)}'
+                        f'{details}.')
         project = None
         if not kwargs.get('auth'):
             with _ignore_errors():

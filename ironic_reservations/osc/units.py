@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument types of argparse for sizes, times and names."""
+"""Argument types of argparse.
+
+Horizon also uses them, and has no osc-lib.
+"""
 
 import argparse
+import datetime
 import re
 
 #: Largest number that the API accepts.
@@ -53,18 +57,56 @@ def parse_moment(text: str) -> str:
 
     :returns: seconds from now, or the date.
     """
+    return _parse_moment(text, 'a date such as 2030-12-31')
+
+
+def parse_time(text: str) -> str:
+    """Parse a time such as 2h, from now, or one that the API checks.
+
+    :returns: ISO 8601.
+    """
+    moment = _parse_moment(
+        text, 'a time with a time zone such as 2030-12-31T18:00Z')
+    if not moment.isdigit():
+        return moment
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        return (now + datetime.timedelta(0, int(moment))).isoformat(
+            timespec='seconds')
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f'"{text}" is too far in the future')
+
+
+def _parse_moment(text: str, other: str) -> str:
+    """Return seconds from now, or a text that begins with a year.
+
+    :param other: description of such a text, for messages.
+    """
     if re.match('[0-9]{4}-', text):
         return text
     try:
         return str(parse_seconds(text))
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(
-            f'{error}, or a date such as 2030-12-31')
+        raise argparse.ArgumentTypeError(f'{error}, or {other}')
 
 
 def format_moment(moment: str | None) -> str | None:
     """Return the result of ``parse_moment`` for a message."""
     return f'{moment} seconds' if moment and moment.isdigit() else moment
+
+
+def parse_empty(text: str) -> str:
+    """Return a text that may be empty; other options refuse that."""
+    return text
+
+
+def parse_domain(text: str) -> dict[str, str]:
+    """Parse ``<key>=<value>``, such as ``capability:rack=r7``."""
+    by, _, value = text.partition('=')
+    if not by or not value:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not <key>=<value>, such as capability:rack=r7')
+    return {by: value}
 
 
 def parse_name(text: str) -> str:

@@ -10,10 +10,10 @@ from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib.command import command
 
-from ironic_reservations import constants
-from ironic_reservations import resources
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import resources
 
 COLUMNS = ('project_id', 'resource_class', 'reservations', 'limit')
 
@@ -36,7 +36,7 @@ def list_usage(cmd: command.Command, reservations: Iterable[client.Data],
         for name in resources.limit_names(row['resource_class']):
             numbers[row['project_id'], name] += 1
     defaults, limits = _read_limits(cmd, auth)
-    reference = cmd.app.client_manager.auth_ref
+    reference = client.get_access(cmd)
     if reference is not None and reference.project_id:
         for name in (total, *defaults, *(
                 name for project, name in limits
@@ -52,7 +52,7 @@ def list_usage(cmd: command.Command, reservations: Iterable[client.Data],
 
 def _read_limits(cmd: command.Command, auth: Any) -> _Limits:
     """Read the limits in Keystone; they are empty if that fails."""
-    if not cmd.app.client_manager.is_service_available('identity'):
+    if client.get_access(cmd) is None:
         return {}, {}
     try:
         defaults, limits = [_read_list(cmd, name, auth) for name in (
@@ -69,12 +69,14 @@ def _read_limits(cmd: command.Command, auth: Any) -> _Limits:
 
 def _read_list(cmd: command.Command, name: str,
                auth: Any) -> list[client.Data]:
-    response = cmd.app.client_manager.sdk_connection.identity.get(
+    response = client.get_sdk(cmd).identity.get(
         f'/{name}', **({'auth': auth} if auth else {}))
     sdk_exc.raise_from_response(response)
-    return response.json()[name]
+    rows: list[client.Data] = response.json()[name]
+    return rows
 
 
 def _is_for_reservations(limit: client.Data) -> bool:
     name = limit['resource_name'].partition(':')[0]
-    return name == constants.TOTAL_LIMIT
+    is_ours: bool = name == constants.TOTAL_LIMIT
+    return is_ours

@@ -8,6 +8,7 @@ from oslo_db import exception as db_exc
 
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
@@ -17,7 +18,6 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
 
 # Columns that a repeated adoption replaces, because a rebuild changes them.
 _REFRESHED = ('host', 'project_id', 'user_id', 'request_spec', 'group_id',
@@ -26,7 +26,7 @@ _REFRESHED = ('host', 'project_id', 'user_id', 'request_spec', 'group_id',
 
 def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
                    assignment: values.Assignment, holder: str | None = None,
-                   group: membership.GroupRequest | None = None
+                   group: values.GroupRequest | None = None
                    ) -> tuple[values.Reservation, bool]:
     """Make the reservation of the node that already carries an instance.
 
@@ -39,9 +39,9 @@ def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
     :param group: group that the reservation joins, without regard to the
         group's policy, unless it is a member of a group already; or None.
     :returns: the reservation, and whether this call has made it.
-    :raises: NotFound if no node carries the instance; Conflict if another
-        host holds it, or the node is at work or has an allocation, or the
-        group is another one; PreconditionFailed if the holder does not hold
+    :raises: NotFound if no node carries the instance; Conflict if another host
+        holds it, if the node is in transition or has an Ironic allocation, or
+        if the group differs; PreconditionFailed if the holder does not hold
         the host's lease; DeadlineExceeded.
     """
     columns = {**vars(assignment), 'request_spec': spec.canonical}
@@ -54,7 +54,7 @@ def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
             _check(instance_uuid, reservation, assignment.host)
             is_member = reservation.group_uuid is not None
             # The segment of a member may be full.
-            place = membership.Place.load(
+            place = membership.Place.clear(
                 None if is_member and group and group.segment is not None
                 else group)
             if is_member:
@@ -102,7 +102,8 @@ def _write(run: transaction.Run, instance_uuid: str,
     :returns: the reservation after the change.
     :raises: ConcurrentChange.
     """
-    rows = engine.fetch_rows(node_rows.select_carrier(instance_uuid))
+    rows = engine.fetch_rows(node_rows.select_carrier(
+        str(reservation.instance_uuid)))
     if not rows:
         raise transaction.ConcurrentChange()
     [node] = [search.make_node(row._mapping) for row in rows]
@@ -113,19 +114,19 @@ def _write(run: transaction.Run, instance_uuid: str,
             columns = {**columns, **place.make_columns(group_id, node)}
             if is_new:
                 tx.write_one(reservation_rows.adopt_node(
-                    node.id, instance_uuid, values.AT_REST, columns))
+                    node.id, instance_uuid.lower(), values.AT_REST, columns))
             else:
                 changes = {name: columns[name] for name in _REFRESHED
                            if columns.get(name) is not None}
                 tx.write_one(reservation_rows.update_rows(
                     [reservation.id], values.AT_REST,
                     {**changes, 'lease': None}, reservation.host))
-            reservation = tx.read_reservation('instance_uuid', instance_uuid)
+            reservation = tx.read_reservation(
+                reservation_rows.is_instance(instance_uuid))
             tx.emit(events.ADOPTED if is_new else events.CHANGED,
                     reservation)
         return reservation
     except db_exc.DBDuplicateEntry:
         # A concurrent request has created the group, or there is a stale row
         # of this node or instance.
-        expiry.expire_or_purge([instance_uuid], [node.id])
-        raise transaction.ConcurrentChange()
+        expiry.clear_duplicate(run, [instance_uuid], [node.id])

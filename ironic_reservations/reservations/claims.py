@@ -10,16 +10,19 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import random
 
+from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
-from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import values
+from ironic_reservations.reservations import quotas
+from ironic_reservations.reservations import transaction
 
 
 def claim_reservation(
@@ -42,94 +45,76 @@ def claim_reservation(
         does not match; PreconditionFailed if the holder does not hold the
         host's lease; DeadlineExceeded.
     """
-    return obtain.obtain_nodes(
-        _Claim(uuid, matcher, request, authorize, segment))
+    def find_result(run: transaction.Run) -> values.Reservation | None:
+        # After a claim, the claimed reservation no longer exists.
+        return holds.find_repeat(run, matcher, request)
+
+    def list_choices(usage: quotas.Usage, search_failed: bool
+                     ) -> Iterator[obtain.Choice]:
+        for node, reservation in _find_matches(matcher, _find_claimable(
+                uuid, request.assignment.project_id, segment)):
+            authorize(reservation)
+            # It is replaced in its domain and needs no other place.
+            yield obtain.Choice([obtain.Pick(
+                request.instances[0], node, reservation)])
+
+    return obtain.obtain_nodes(matcher, request, find_result, list_choices,
+                               holds.take_one)
 
 
-class _Claim(holds.OneNode):
-    """A request for a node that is already reserved.
+def _find_matches(matcher: matching.Matcher,
+                  claimable: list[values.Reservation]
+                  ) -> list[tuple[matching.Node, values.Reservation]]:
+    """Return reservations that satisfy the request, the best rank first.
 
-    The new reservation replaces a member of the group in the same domain, so
-    it needs no separate place.
+    :returns: empty if concurrent requests have claimed those that matched.
+    :raises: NoMatchingNode.
     """
+    reservations = {reservation.id: reservation for reservation in claimable}
+    rows = []
+    for row in engine.fetch_rows(*counting.select_held_nodes(
+            list(reservations), conf.CONF.reservations.avoid_failed)):
+        columns = dict(row._mapping)
+        reason = columns.pop('reason')
+        reservation = reservations[columns.pop('reservation_id')]
+        rows.append((search.make_node(columns), reservation, reason))
+    matches = [(node, reservation) for node, reservation, reason in rows
+               if reason is None and matcher.is_visible(node)
+               and matcher.matches(node)]
+    if not matches and len(rows) == len(reservations):
+        raise exception.NoMatchingNode(explanation.make_verdict(
+            matcher, matcher.explain(
+                (node, reason, 1) for node, _, reason in rows)))
+    random.shuffle(matches)
+    matches.sort(key=lambda match: matcher.rank(match[0]))
+    return matches
 
-    # After a claim, the claimed reservation no longer exists.
-    checks_repeat_first = True
 
-    def __init__(self, uuid: str, matcher: matching.Matcher,
-                 request: obtain.Request,
-                 authorize: Callable[[values.Reservation], None],
-                 segment: int | None) -> None:
-        super().__init__(matcher, request)
-        self._uuid, self._segment = uuid, segment
-        self._authorize = authorize
+def _find_claimable(uuid: str, project_id: str | None, segment: int | None
+                    ) -> list[values.Reservation]:
+    """Return the reservations that a UUID names and that can be claimed.
 
-    @property
-    def _name(self) -> str:
-        return (self._uuid if self._segment is None
-                else f'{self._uuid}:{self._segment}')
-
-    def list_picks(self) -> Iterator[list[obtain.Pick]]:
-        """See obtain.Operation.
-
-        :raises: NotFound, Conflict, NoMatchingNode.
-        """
-        for node, reservation in self._find_matches():
-            self._authorize(reservation)
-            yield [obtain.Pick(self.instance_uuid, node, reservation)]
-
-    def _find_matches(self
-                      ) -> list[tuple[matching.Node, values.Reservation]]:
-        """Return reservations that satisfy the request, the best fit first.
-
-        :returns: empty if concurrent requests have claimed those that matched.
-        """
-        matcher = self.matcher
-        reservations = {reservation.id: reservation
-                        for reservation in self._find_claimable()}
-        rows = []
-        for row in engine.fetch_rows(
-                counting.select_held_nodes(list(reservations))):
-            columns = dict(row._mapping)
-            reason = columns.pop('reason')
-            reservation = reservations[columns.pop('reservation_id')]
-            rows.append((search.make_node(columns), reservation, reason))
-        matches = [(node, reservation) for node, reservation, reason in rows
-                   if reason is None and matcher.is_visible(node)
-                   and matcher.matches(node)]
-        if not matches and len(rows) == len(reservations):
-            raise explanation.make_refusal({
-                'matching_nodes': 0, 'explanation': matcher.explain(
-                    (node, reason, 1) for node, _, reason in rows)},
-                matcher)
-        random.shuffle(matches)
-        matches.sort(key=lambda match: matcher.fit(match[0]))
-        return matches
-
-    def _find_claimable(self) -> list[values.Reservation]:
-        """Return the reservations that the UUID names and that can be claimed.
-
-        :raises: NotFound, Conflict.
-        """
-        reservations = lookup.find_by_uuid(
-            self._uuid, self.request.assignment.project_id)
+    :raises: NotFound, Conflict.
+    """
+    reservations = lookup.find_by_uuid(uuid, project_id)
+    if not reservations:
+        raise exception.NotFound(
+            f'No reservation or group {uuid} could be found.')
+    name = uuid
+    if segment is not None:
+        name = f'{uuid}:{segment}'
+        reservations = [
+            reservation for reservation in reservations
+            if reservation.group_uuid == uuid
+            and reservation.segment == segment]
         if not reservations:
-            raise exception.NotFound(
-                f'No reservation or group {self._uuid} could be found.')
-        if self._segment is not None:
-            reservations = [
-                reservation for reservation in reservations
-                if reservation.group_uuid == self._uuid
-                and reservation.segment == self._segment]
-            if not reservations:
-                raise exception.Conflict(
-                    f'Segment {self._segment} of {self._uuid} has no members '
-                    f'to claim.')
-        claimable = [reservation for reservation in reservations
-                     if reservation.host is None
-                     and reservation.state == 'reserved']
-        if not claimable:
             raise exception.Conflict(
-                f'No reservation of {self._name} can be claimed: a compute '
-                f'host holds it, or its node is no longer available.')
-        return claimable
+                f'Segment {segment} of {uuid} has no members to claim.')
+    claimable = [reservation for reservation in reservations
+                 if reservation.host is None
+                 and reservation.state == 'reserved']
+    if not claimable:
+        raise exception.Conflict(
+            f'No reservation of {name} can be claimed: a compute host holds '
+            f'it, or its node is no longer available.')
+    return claimable

@@ -12,19 +12,23 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
+from typing import NoReturn
 
 import sqlalchemy as sa
 
-from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
+from ironic_reservations.shared import constants
+
+# Maximum number of duplicate keys after which a request tries again.
+_MAX_DUPLICATES = 8
 
 
 def sweep() -> tuple[int, int]:
@@ -53,8 +57,8 @@ def expire_leases(limit: int | None = None,
     """
     reservations = _read(reservation_rows.select_past_lease(limit))
     if any(reservation.state == 'active' for reservation in reservations):
-        # Deployed nodes do not expire. With their leases, each search for
-        # expired ones would read all instances.
+        # Deployed nodes do not expire. Clear their leases; otherwise each
+        # search for expired reservations would read all deployed instances.
         _execute(
             reservation_rows.clear_leases(constants.PROVISION_STATES['active']))
     number = 0
@@ -73,7 +77,7 @@ def purge(instance_uuids: Iterable[str] = (), node_ids: Iterable[int] = ()
     :param node_ids: or of these nodes. All rows if both are empty.
     :returns: number of deleted rows.
     """
-    return sum(_remove(reservation, events.PURGED,
+    return sum(_remove(reservation, 'purge', events.PURGED,
                        reservation_rows.delete_stale_row)
                for reservation in _read(reservation_rows.select_stale(
                    list(instance_uuids), list(node_ids))))
@@ -114,6 +118,23 @@ def expire_or_purge(instance_uuids: Sequence[str],
     purge(instance_uuids, node_ids)
 
 
+def clear_duplicate(run: transaction.Run, instance_uuids: Sequence[str],
+                    node_ids: Iterable[int]) -> NoReturn:
+    """Remove the expired and stale rows that may block an INSERT.
+
+    If there are no such rows, a concurrent request has inserted its row, and
+    the next attempt finds that reservation.
+
+    :raises: ConcurrentChange; Conflict after too many attempts, because no
+        row can be found that explains the duplicate key.
+    """
+    expire_or_purge(instance_uuids, node_ids)
+    run.duplicates += 1
+    if run.duplicates == _MAX_DUPLICATES:
+        raise lookup.make_conflict(instance_uuids[0])
+    raise transaction.ConcurrentChange()
+
+
 def expire_or_purge_members(group_id: int) -> None:
     """Remove the expired and stale reservations of a group."""
     for reservation in _read(reservation_rows.select_group_rows(group_id)):
@@ -139,17 +160,19 @@ def _expire(reservation: values.Reservation) -> bool:
 
     :returns: False if work on the node has begun, or if the lease was renewed.
     """
-    return _remove(reservation, events.EXPIRED,
+    return _remove(reservation, 'expire', events.EXPIRED,
                    reservation_rows.delete_expired_row,
                    node_rows.release_untouched_node)
 
 
-def _remove(reservation: values.Reservation, event: events.Event,
+def _remove(reservation: values.Reservation, ended_by: str,
+            event: events.Event,
             delete: Callable[[values.Reservation], sa.Delete],
             release: Callable[[values.Reservation],
                               tuple[sa.Update, Any]] | None = None) -> bool:
     """Delete the row of a reservation, in one transaction.
 
+    :param ended_by: one of ``constants.ENDS``.
     :param delete: returns the statement that deletes the row.
     :param release: returns the statement that releases the node, and its
         parameters; None to leave the node alone.
@@ -162,7 +185,7 @@ def _remove(reservation: values.Reservation, event: events.Event,
                     tx.write_one(*release(reservation),
                                  error=transaction.NodeLost)
                 delete_rows(tx, delete(reservation), [reservation],
-                            transaction.NodeLost)
+                            ended_by, transaction.NodeLost)
                 tx.emit(event, reservation)
         except transaction.NodeLost:
             return False
@@ -172,7 +195,7 @@ def _remove(reservation: values.Reservation, event: events.Event,
 
 
 def delete_rows(tx: transaction.Transaction, statement: sa.Delete,
-                reservations: Sequence[values.Reservation],
+                reservations: Sequence[values.Reservation], ended_by: str,
                 error: type[Exception] = transaction.ConcurrentChange) -> None:
     """Delete rows of reservations, and the group of its last member.
 
@@ -183,12 +206,14 @@ def delete_rows(tx: transaction.Transaction, statement: sa.Delete,
 
     :param statement: deletes the rows.
     :param reservations: all of one group, or of none.
+    :param ended_by: one of ``constants.ENDS``.
     :param error: class of the exception to raise if one of the rows has
         changed since it was read.
     """
     group_id = reservations[0].group_id
     if group_id is not None:
         tx.execute(group_rows.SHRINK, {'group': group_id})
+    tx.record_end(reservations, ended_by)
     if tx.execute(statement).rowcount != len(reservations):
         raise error()
     if group_id is not None:

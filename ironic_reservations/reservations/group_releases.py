@@ -10,13 +10,12 @@ from oslo_log import log
 import sqlalchemy as sa
 
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import lookup
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 
@@ -24,19 +23,19 @@ LOG = log.getLogger(__name__)
 PAGE = 64
 
 
-def release_group(uuid: str, authorize: Callable[[membership.Group], None],
-                  is_restricted: bool) -> None:
+def release_group(uuid: str, authorize: Callable[[values.Group], None],
+                  reach: values.Ownership) -> None:
     """Release those members of a group that may be released.
 
-    Members that were released remain so if others cannot be.
+    Members that were released stay released, even if other members cannot be.
 
     :param authorize: raises if the caller may not release the group.
-    :param is_restricted: see ``releases.release_reservation``.
+    :param reach: see ``releases.release_reservation``.
     :raises: NotFound; Conflict and DeadlineExceeded, which say how many
         members are left, also if the database fails after some were released;
         what ``authorize`` raises.
     """
-    progress = _Progress(uuid, authorize, is_restricted)
+    progress = _Progress(uuid, authorize, reach)
     try:
         transaction.run_request(progress.release_members)
     except (exception.DeadlineExceeded, db_exc.DBDeadlock) as e:
@@ -61,8 +60,8 @@ def release_group(uuid: str, authorize: Callable[[membership.Group], None],
 class _Progress:
     """The state of the release of a group.
 
-    Members are identified by the ids of their rows, because a claim replaces
-    a member by another one.
+    Members are identified by the ids of their rows, because a claim replaces a
+    member.
 
     :ivar members: ids of all members so far, including released ones; empty
         until the caller is authorized.
@@ -72,10 +71,10 @@ class _Progress:
     """
 
     def __init__(self, uuid: str,
-                 authorize: Callable[[membership.Group], None],
-                 is_restricted: bool) -> None:
+                 authorize: Callable[[values.Group], None],
+                 reach: values.Ownership) -> None:
         self._uuid, self._authorize = uuid, authorize
-        self._is_restricted = is_restricted
+        self._reach = reach
         self._group_id: int | None = None
         self.members: set[int | None] = set()
         self.remaining: set[int | None] = set()
@@ -126,18 +125,18 @@ class _Progress:
 
     def _release(self, run: transaction.Run,
                  members: Sequence[values.Reservation]) -> None:
-        """Release those members that may be released."""
+        """Release the members that may be released."""
         releasable = []
         for member in members:
             try:
-                releases.check_releasable(member, self._is_restricted)
+                releases.check_releasable(member, self._reach)
                 releasable.append(member)
             except exception.Conflict as error:
                 self.refusals[member.id] = error
         if not releasable:
             return
         try:
-            releases.write_release(run, releasable, self._is_restricted)
+            releases.write_release(run, releasable, self._reach)
         except transaction.ConcurrentChange:
             # One of them has changed since it was read. The next round reads
             # all of them again.

@@ -6,21 +6,20 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
-from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import group_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
+from ironic_reservations.shared import constants
 
 
 def update_group(uuid: str, changes: Mapping[str, Any],
-                 authorize: Callable[[membership.Group], None],
-                 is_restricted: bool = False) -> membership.Group:
+                 authorize: Callable[[values.Group], None],
+                 reach: values.Ownership = values.ALL) -> values.Group:
     """Change the description of a group, or leases of its members.
 
     A new lease applies to all members that are reserved and that no compute
@@ -29,15 +28,15 @@ def update_group(uuid: str, changes: Mapping[str, Any],
     :param changes: ``description``, and ``lease`` in seconds from now, None
         for no expiry.
     :param authorize: see ``groups.get_group``.
-    :param is_restricted: see ``updates.update_reservation``.
+    :param reach: see ``updates.update_reservation``.
     :returns: the group with its members after the change.
     :raises: NotFound; Conflict if a lease is to change and there is no such
-        member, or the project may no longer use the node of one;
+        member, or if the project may no longer use the node of a member;
         DeadlineExceeded; what ``authorize`` raises.
     """
-    def attempt(run: transaction.Run) -> membership.Group:
+    def attempt(run: transaction.Run) -> values.Group:
         group = groups.get_group(uuid, authorize)
-        members = (_find_members(group, is_restricted)
+        members = (_find_members(group, reach)
                    if 'lease' in changes else [])
         with transaction.begin(run) as tx:
             if 'description' in changes:
@@ -50,7 +49,7 @@ def update_group(uuid: str, changes: Mapping[str, Any],
     return transaction.run_request(attempt)
 
 
-def _find_members(group: membership.Group, is_restricted: bool
+def _find_members(group: values.Group, reach: values.Ownership
                   ) -> list[values.Reservation]:
     """Return the members whose lease changes.
 
@@ -59,7 +58,7 @@ def _find_members(group: membership.Group, is_restricted: bool
     # The request spec decides whether a project may still use the node.
     all_members = transaction.read_reservations(
         reservation_rows.select_members(group.id, names=reservation_rows.VIEW)
-    ) if is_restricted else group.members
+    ) if reach.is_limited else group.members
     members = [member for member in all_members
                if member.state == 'reserved' and member.host is None]
     if not members:
@@ -67,7 +66,7 @@ def _find_members(group: membership.Group, is_restricted: bool
             f'No member of group {group.uuid} is reserved without a compute '
             f'host; only the lease of such a member can be changed.')
     for member in members:
-        updates.check_lease(member, is_restricted)
+        updates.check_lease(member, reach)
     return members
 
 
@@ -84,8 +83,8 @@ def _write_lease(tx: transaction.Transaction,
         raise transaction.ConcurrentChange()
 
 
-def _read_group(tx: transaction.Transaction, group: membership.Group,
-                renewed_ids: set[int | None]) -> membership.Group:
+def _read_group(tx: transaction.Transaction, group: values.Group,
+                renewed_ids: set[int | None]) -> values.Group:
     """Return a group as it is in the transaction, and emit events.
 
     :param renewed_ids: ids of the members whose lease has changed.
@@ -100,5 +99,5 @@ def _read_group(tx: transaction.Transaction, group: membership.Group,
     for member in members:
         if member.id in renewed_ids:
             tx.emit(events.RENEWED, member)
-    return dataclasses.replace(membership.Group(**row._mapping),
+    return dataclasses.replace(values.Group(**row._mapping),
                                members=members)

@@ -2,23 +2,24 @@
 """Holds a node for one instance, the best fit that is free."""
 
 from collections.abc import Iterator
-from collections.abc import Sequence
 import time
 from typing import Any
 
 from ironic_reservations import events
 from ironic_reservations import matching
 from ironic_reservations import metrics
+from ironic_reservations import values
+from ironic_reservations import verdicts
 from ironic_reservations.db import reservation_rows
+from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import search
-from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
 
 
 def hold_node(matcher: matching.Matcher, request: obtain.Request
@@ -26,127 +27,112 @@ def hold_node(matcher: matching.Matcher, request: obtain.Request
     """Hold the best fitting free node that satisfies a request.
 
     A repeated request for the same instance with the same request spec
-    returns its reservation, renews the lease, and changes the host if it
-    names another one.
+    returns its reservation, renews the lease, and changes the host to the one
+    that it names.
 
-    :param matcher: of a caller who is bound to a project, a repeated request
-        returns only a reservation of that project, on a node that the project
-        may still use.
+    :param matcher: requirements of the request. For a project-scoped caller, a
+        repeat returns only a reservation of the caller's project, and only
+        while the project may use the node.
     :param request: has one instance.
     :returns: the reservation, and whether this call has made it.
     :raises: NoMatchingNode if a count of the fleet that began after the
-        request has none; Conflict if the instance holds a node for something
-        else, or the host cannot be changed any more, or the group is another
-        one; QuotaExceeded if only the quota prevents a new reservation;
+        request has none; Conflict if the instance holds a node for a different
+        request or group, or its deployment has begun on another host;
+        QuotaExceeded if only the quota prevents a new reservation;
         PreconditionFailed if the holder does not hold the host's lease;
         DeadlineExceeded.
     """
     start = time.monotonic()
-    reservation, is_new = obtain.obtain_nodes(_Hold(matcher, request))
+    [instance_uuid] = request.instances
+    joins_segment = (request.group is not None
+                     and request.group.segment is not None)
+
+    def find_result(run: transaction.Run) -> values.Reservation | None:
+        # A failed attempt shows that the request may be repeated: the
+        # instance is a unique key. A repeat would find its segment full.
+        return (find_repeat(run, matcher, request)
+                if run.tries or joins_segment else None)
+
+    def explain(fleet: profiles.Fleet
+                ) -> tuple[matching.Matcher, verdicts.Verdict]:
+        policy_matcher = membership.Place.load(request.group).narrow(
+            matcher, fleet)
+        return policy_matcher, searching.explain_hold(
+            policy_matcher, request.limits.count_usage(), fleet)
+
+    finder = searching.Finder(matcher.spec, explain)
+
+    def list_choices(usage: quotas.Usage, search_failed: bool
+                     ) -> Iterator[obtain.Choice]:
+        place = membership.Place.clear(request.group)
+        fleet = finder.next_fleet(search_failed)
+        for node in search.find_nodes(
+                place.narrow(usage.narrow(matcher), fleet), fleet):
+            yield obtain.Choice([obtain.Pick(instance_uuid, node)], place)
+
+    reservation, is_new = obtain.obtain_nodes(
+        matcher, request, find_result, list_choices, take_one)
     if is_new:
         metrics.record_hold(time.monotonic() - start)
     return reservation, is_new
 
 
-class OneNode(obtain.Operation):
-    """A request for one node: the common part of a hold and a claim."""
+def take_one(tx: transaction.Transaction,
+             reservations: list[values.Reservation]) -> values.Reservation:
+    """Return the only one of new reservations."""
+    [reservation] = reservations
+    return reservation
 
-    def __init__(self, matcher: matching.Matcher, request: obtain.Request
-                 ) -> None:
-        super().__init__(matcher, request)
-        self.instance_uuid, = request.instances
 
-    def find_result(self, run: transaction.Run
-                    ) -> tuple[values.Reservation, bool] | None:
-        """Return the reservation that the instance already has, or None.
+def find_repeat(run: transaction.Run, matcher: matching.Matcher,
+                request: obtain.Request) -> values.Reservation | None:
+    """Return the reservation that the instance already has, or None.
 
-        Nova builds an instance on one host at a time, so the later host is
-        right as long as no work on the node has begun.
+    Nova builds an instance on one host at a time, so the later host is right
+    as long as no work on the node has begun.
 
-        :raises: Conflict if the request may not have it; ConcurrentChange if
-            it has just changed.
-        """
-        for reservation in lookup.find_carriers([self.instance_uuid]):
-            if reservation.is_expired:
-                return None
-            self._check(reservation)
-            return self._repeat(run, reservation)
-        return None
+    :raises: Conflict if the request may not have it; ConcurrentChange if it
+        has just changed.
+    """
+    [instance_uuid] = request.instances
+    for reservation in lookup.find_carriers([instance_uuid]):
+        if reservation.is_expired:
+            return None
+        moves = request.assignment.host not in (None, reservation.host)
+        if not _is_repeat(matcher, request, reservation) or (
+                moves and reservation.state != 'reserved'):
+            raise lookup.make_conflict(instance_uuid)
+        return _renew(run, matcher, request, reservation, moves)
+    return None
 
-    def _check(self, reservation: values.Reservation) -> None:
-        """Check that a reservation satisfies the request."""
-        matcher = self.matcher
-        if (reservation.id is None
-                or reservation.request_spec != matcher.spec.canonical
-                or matcher.restricted_to not in (None, reservation.project_id)
-                or self.request.project_id not in (
-                    None, reservation.project_id)
-                or not matching.is_visible(
-                    reservation.node_owner, reservation.node_lessee,
-                    matcher.restricted_to, matcher.holds_unowned)
-                or reservation.state not in ('reserved', 'deploying', 'active')
-                or not (self._has_host_of(reservation)
-                        or reservation.state == 'reserved')):
-            raise lookup.make_conflict(self.instance_uuid)
 
-    def _has_host_of(self, reservation: values.Reservation) -> bool:
-        return self.request.assignment.host in (None, reservation.host)
+def _is_repeat(matcher: matching.Matcher, request: obtain.Request,
+               reservation: values.Reservation) -> bool:
+    """Return whether a reservation is the result of an equal request."""
+    return (reservation.id is not None
+            and reservation.request_spec in (matcher.spec.canonical,
+                                             matcher.spec.former)
+            and matcher.reach.has_project(reservation.project_id)
+            and request.project_id in (None, reservation.project_id)
+            and (not matcher.reach.is_limited
+                 or matcher.ownership.covers(*reservation.node_projects))
+            and reservation.state in ('reserved', 'deploying', 'active'))
 
-    def _repeat(self, run: transaction.Run, reservation: values.Reservation
-                ) -> tuple[values.Reservation, bool]:
-        request, moves = self.request, not self._has_host_of(reservation)
-        is_restricted = self.matcher.restricted_to is not None
-        if not moves and (run.unsure or not updates.is_renewable(
-                reservation, request.lease, is_restricted)):
-            return reservation, False
-        changes: dict[str, Any] = {'lease': request.lease}
-        if request.assignment.host is not None:
-            changes['host'] = request.assignment.host
-        return updates.write_changes(
-            run, reservation, changes,
-            events.MOVED if moves else events.RENEWED,
-            None if is_restricted else reservation_rows.ANY_HOST), False
 
-    def make_result(self, tx: transaction.Transaction,
-                    reservations: list[values.Reservation],
-                    picks: Sequence[obtain.Pick]) -> values.Reservation:
-        """See obtain.Operation."""
-        [reservation], [pick] = reservations, picks
-        if pick.source:
-            tx.emit(events.CLAIMED, pick.source)
-        tx.emit(events.HELD, reservation)
+def _renew(run: transaction.Run, matcher: matching.Matcher,
+           request: obtain.Request, reservation: values.Reservation,
+           moves: bool) -> values.Reservation:
+    """Renew the lease of a reservation, and store the host of the request.
+
+    :param moves: whether that is another host.
+    """
+    if not moves and not updates.is_renewable(
+            reservation, request.lease, matcher.reach):
         return reservation
-
-
-class _Hold(OneNode):
-    """A request for one node, chosen by a search."""
-
-    def __init__(self, matcher: matching.Matcher, request: obtain.Request
-                 ) -> None:
-        super().__init__(matcher, request)
-        self._finder = searching.Finder(matcher, request.quota)
-        # A repeated request would find its segment full.
-        self.checks_repeat_first = (
-            request.group is not None and request.group.segment is not None)
-
-    def list_picks(self) -> Iterator[list[obtain.Pick]]:
-        """See obtain.Operation."""
-        finder = self._finder
-        self.place = membership.Place.load(self.request.group)
-        finder.prepare(self._judge)
-        in_vain = True
-        for node in search.find_nodes(self._narrow_matcher(), finder.fleet):
-            in_vain = False
-            yield [obtain.Pick(self.instance_uuid, node)]
-        finder.in_vain = in_vain
-
-    def _narrow_matcher(self) -> matching.Matcher:
-        """Return the matcher of nodes that quota and policy allow."""
-        return self.place.narrow(self.request.quota.narrow(self.matcher),
-                                 self._finder.fleet)
-
-    def _judge(self) -> tuple[dict[str, Any], bool]:
-        """See searching.Finder.prepare."""
-        verdict = explanation.explain_request(
-            self._narrow_matcher(), self._finder.get_fleet())
-        return verdict, verdict['matching_nodes'] > 0
+    changes: dict[str, Any] = {'lease': request.lease}
+    if request.assignment.host is not None:
+        changes['host'] = request.assignment.host
+    return updates.write_changes(
+        run, reservation, changes,
+        events.MOVED if moves else events.RENEWED,
+        None if matcher.reach.is_limited else reservation_rows.ANY_HOST)

@@ -15,10 +15,10 @@ from oslo_db import exception as db_exc
 from oslo_log import log
 
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import host_rows
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 

@@ -13,13 +13,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ironic_reservations import constants
 from ironic_reservations import exception
+from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import engine
+from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import resources
 
 #: The values as which NULL is sorted, by column.
 NULL_VALUES = reservation_rows.NULL_VALUES
@@ -45,17 +49,16 @@ def get_reservation(
     return reservation
 
 
-def _get_live(instance_uuid: str, restricted_to: str | None = None
+def _get_live(instance_uuid: str, reach: values.Ownership = values.ALL
               ) -> values.Reservation:
     """Return the reservation of an instance, unless it has expired.
 
-    :param restricted_to: project that has the reservation or owns the node;
-        None for any.
+    :param reach: see ``reservation_rows.select_live``.
     :raises: NotFound.
     """
-    query = reservation_rows.select_live(restricted_to, reservation_rows.VIEW)
+    query = reservation_rows.select_live(reach, reservation_rows.VIEW)
     for reservation in transaction.read_reservations(query.where(
-            reservation_rows.column_is('instance_uuid', instance_uuid))):
+            reservation_rows.is_instance(instance_uuid))):
         return reservation
     raise make_not_found(instance_uuid)
 
@@ -67,7 +70,7 @@ def make_not_found(instance_uuid: str | None) -> exception.NotFound:
 
 
 def make_conflict(instance_uuid: str | None) -> exception.Conflict:
-    """Return the error for an instance that holds a node for something else.
+    """Return the error for an instance that holds a node for another request.
 
     The message is the same in all cases, so that it reveals nothing.
     """
@@ -88,7 +91,7 @@ def find_carriers(instance_uuids: Iterable[str]) -> list[values.Reservation]:
 @engine.retry
 def find_by_uuid(uuid: str, project_id: str | None
                  ) -> list[values.Reservation]:
-    """Return a project's reservation of an instance, or those of its group.
+    """Return a project's reservation of an instance, or a group's members.
 
     Only the project's own reservations decide whether the UUID is that of an
     instance or of a group, because another project can give an instance the
@@ -100,7 +103,7 @@ def find_by_uuid(uuid: str, project_id: str | None
     query = reservation_rows.select_live().where(
         reservation_rows.belongs_to_project(project_id))
     return (transaction.read_reservations(query.where(
-                reservation_rows.column_is('instance_uuid', uuid)))
+                reservation_rows.is_instance(uuid)))
             or transaction.read_reservations(query.where(
                 reservation_rows.column_is('group_uuid', uuid))))
 
@@ -123,8 +126,10 @@ def find_fenced(instance_uuid: str, node_uuid: str, target_uuid: str | None,
     query = reservation_rows.select_fenced(
         target_uuid is not None, actor.holder is not None)
     for row in engine.fetch_current_rows(query, {
-            'instance': instance_uuid, 'node': node_uuid,
-            'target': target_uuid, **host_rows.bind_holder(*actor)}):
+            'instance': instance_uuid,
+            'node': expressions.list_spellings(node_uuid),
+            'target': expressions.list_spellings(target_uuid or ''),
+            **host_rows.bind_holder(*actor)}):
         columns = dict(row._mapping)
         is_host = bool(columns.pop('is_host'))
         return values.Reservation(**columns), is_host
@@ -147,13 +152,14 @@ def find_members(group_id: int, after: int = -1, limit: int | None = None
 class Filters:
     """Which reservations to list; None for any.
 
-    :param restricted_to: project that has the reservation or owns the node.
+    :param reach: see ``reservation_rows.select_live``.
     :param state: one of ``constants.STATES``.
     :param node: UUID or name of a node.
+    :param resource_class: in any spelling.
     :param expires_before: in seconds from now, or a time in UTC.
     """
 
-    restricted_to: str | None = None
+    reach: values.Ownership = values.ALL
     state: str | None = None
     node: str | None = None
     host: str | None = None
@@ -178,11 +184,11 @@ def find_reservations(
     :param names: attributes of a Reservation to read, besides those that
         ``get_position`` needs.
     :param room: maximum size in bytes of all request specs; the page ends
-        after the one that exceeds it.
+        after the request spec that exceeds it.
     """
     order = order or {'id': 'asc'}
     names = {'id', 'instance_uuid', 'provision_state'} | names | order.keys()
-    query = reservation_rows.select_live(filters.restricted_to, [
+    query = reservation_rows.select_live(filters.reach, [
         name for name in reservation_rows.VIEW
         if name in names - {'request_spec'}])
     if filters.state is not None:
@@ -190,16 +196,27 @@ def find_reservations(
             constants.PROVISION_STATES.get(filters.state),
             constants.PROVISION_STATES))
     if filters.node is not None:
-        query = query.where(reservation_rows.is_node(filters.node))
+        query = query.where(reservation_rows.is_node(filters.node.strip()))
+    if filters.resource_class is not None:
+        query = query.where(reservation_rows.has_class(
+            _find_spellings(filters.resource_class)))
     if filters.expires_before is not None:
         query = query.where(
             reservation_rows.expires_before(filters.expires_before))
-    for name in ('host', 'project_id', 'resource_class', 'group_uuid'):
+    for name in ('host', 'project_id', 'group_uuid'):
         if (value := getattr(filters, name)) is not None:
             query = query.where(reservation_rows.column_is(name, value))
     query = reservation_rows.order_rows(query, order, after).limit(limit)
     return (_read_with_specs(query, room) if 'request_spec' in names
             else transaction.read_reservations(query))
+
+
+def _find_spellings(resource_class: str) -> list[str]:
+    """Return how nodes spell a resource class."""
+    normal_class = resources.normalize_class(resource_class)
+    names = (functions.decode_text(name) for (name,) in engine.fetch_rows(
+        reservation_rows.NODE_CLASSES))
+    return [name for name in names if matching.has_class(name, normal_class)]
 
 
 def get_position(reservation: values.Reservation, order: Iterable[str]
@@ -211,19 +228,21 @@ def get_position(reservation: values.Reservation, order: Iterable[str]
     row = {name: getattr(reservation, name) for name in order}
     if 'expires_at' in row:
         row['expires_at'] = reservation.effective_expiry
+    if 'instance_uuid' in row:
+        row['instance_uuid'] = str(reservation.instance_uuid).lower()
     return [NULL_VALUES[name] if value is None else value
             for name, value in row.items()]
 
 
 @engine.retry
 def find_position(instance_uuid: str, order: Iterable[str],
-                  restricted_to: str | None = None) -> list[Any]:
+                  reach: values.Ownership = values.ALL) -> list[Any]:
     """Return the ``get_position`` of the reservation of an instance.
 
     :raises: InvalidInput if there is no such reservation.
     """
     try:
-        return get_position(_get_live(instance_uuid, restricted_to), order)
+        return get_position(_get_live(instance_uuid, reach), order)
     except exception.NotFound:
         raise exception.InvalidInput(
             'marker', 'must be the instance UUID of a reservation',

@@ -10,12 +10,11 @@ because each writes the row of the group.
 
 import collections
 import dataclasses
-import datetime
-import functools
 from typing import Any
 
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
 from ironic_reservations.fleet import domains
@@ -23,111 +22,47 @@ from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
 
 #: Attributes of a group that its members' reservations show.
 GROUP_ATTRIBUTES = ('uuid', 'policy', 'by', 'segment_levels')
 
 
-@dataclasses.dataclass(frozen=True)
-class GroupRequest(values.Purpose):
-    """The group that a request names.
-
-    :param uuid: canonical UUID.
-    :param policy: one of ``constants.POLICIES``, or None.
-    :param by: see ``group_policy.find_domain``; None without a policy.
-    :param segment_levels: JSON list of the levels of a new group with
-        segments; None for others. Such a group has no ``policy`` and ``by``.
-    :param segments: number of segments of such a group.
-    :param segment: number of the segment of an existing group that a member
-        joins; otherwise None.
-    """
-
-    uuid: str
-    policy: str | None = None
-    by: str | None = None
-    segment_levels: str | None = None
-    segments: int | None = None
-    segment: int | None = None
-
-    @property
-    def levels(self) -> group_policy.Levels:
-        """The policy and the keys of the domains."""
-        return (group_policy.Levels(self.policy, self.by)
-                if self.segment_levels is None
-                else group_policy.parse_levels(self.segment_levels))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Group(GroupRequest):
-    """A group as it was read.
-
-    :param id: primary key, never used again.
-    :param generation: incremented whenever a member joins or leaves.
-    :param request_digest: see ``models.Group``.
-    :param places: number of live members by segment and domain, if it was
-        read. The domain is the text of ``Levels.join_domain``.
-    :param members: the live members without their request specs, if they were
-        read.
-    """
-
-    id: int
-    generation: int
-    request_digest: str | None
-    created_at: datetime.datetime
-    places: collections.Counter[tuple[int | None, str | None]] = (
-        dataclasses.field(default_factory=collections.Counter))
-    members: tuple[values.Reservation, ...] = ()
-
-    #: For the policy rules, which read it of reservations: the owner of a
-    #: member's node has no rights on the group.
-    node_owner = None
-
-    @functools.cached_property
-    def domains(self) -> collections.Counter[str | None]:
-        """The number of live members by domain; see ``places``."""
-        domains: collections.Counter[str | None] = collections.Counter()
-        for (_, domain), number in self.places.items():
-            domains[domain] += number
-        return domains
-
-    def satisfies(self, request: GroupRequest | None) -> bool:
-        """Return whether it is the group that a request names."""
-        return request is not None and all(
-            getattr(self, name) == getattr(request, name) for name in (
-                'policy', 'by', 'project_id', 'segment_levels', 'segments'))
-
-
-def load_group(uuid: str, remove: bool = True) -> Group | None:
+def load_group(uuid: str) -> values.Group | None:
     """Return a group with the ``places`` of its live members.
 
-    An expired or stale member would count again if something began on its
-    node, or if the node got its instance back, and another member could be in
-    its domain by then. Therefore the rows of such members are deleted before
-    a new member is chosen.
-
-    :param remove: whether to do so.
     :returns: None if the group has no row. Without a live member, its
         ``places`` are empty.
     """
-    while True:
-        places: collections.Counter[tuple[int | None, str | None]] = (
-            collections.Counter())
-        columns: dict[str, Any] = {}
-        has_dead = False
-        # One statement reads both, so that they are of the same time.
-        for row in engine.fetch_rows(group_rows.GROUP, {'uuid': uuid}):
-            columns = dict(row._mapping)
-            member, domain, segment, live = map(
-                columns.pop, ('member', 'domain', 'segment', 'live'))
-            if live:
-                places[segment, domain] += 1
-            elif member is not None:
-                has_dead = True
-        if not (has_dead and remove):
-            return Group(**columns, places=places) if columns else None
-        expiry.expire_or_purge_members(columns['id'])
+    places: collections.Counter[tuple[int | None, str | None]] = (
+        collections.Counter())
+    columns: dict[str, Any] = {}
+    has_former = False
+    # One statement reads both, so that they are of the same time.
+    for row in engine.fetch_rows(group_rows.GROUP, {'uuid': uuid}):
+        columns = dict(row._mapping)
+        member, domain, segment, live = map(
+            columns.pop, ('member', 'domain', 'segment', 'live'))
+        if live:
+            places[segment, domain] += 1
+        elif member is not None:
+            has_former = True
+    return values.Group(**columns, places=places, has_former_members=has_former
+                        ) if columns else None
+
+
+def clear_group(uuid: str) -> values.Group | None:
+    """Remove the expired and stale members of a group, and return the group.
+
+    Such a member would count again if something began on its node, or if the
+    node got its instance back. By then, another member could be in its domain.
+    Therefore call this before a new member is chosen.
+
+    :returns: see ``load_group``.
+    """
+    while (group := load_group(uuid)) and group.has_former_members:
+        expiry.expire_or_purge_members(group.id)
         engine.check_deadline()
+    return group
 
 
 def make_not_found(uuid: str) -> exception.NotFound:
@@ -142,7 +77,7 @@ def make_conflict(uuid: str) -> exception.Conflict:
     """
     return exception.Conflict(
         f'Group {uuid} already exists with another policy, domain, project '
-        f'or request.')
+        f'or request, or with fewer members.')
 
 
 class Place:
@@ -152,22 +87,35 @@ class Place:
     :param group: the group as it was read; None if it has no row.
     """
 
-    def __init__(self, request: GroupRequest | None = None,
-                 group: Group | None = None) -> None:
+    def __init__(self, request: values.GroupRequest | None = None,
+                 group: values.Group | None = None) -> None:
         self._request, self._group = request, group
 
     @classmethod
-    def load(cls, request: GroupRequest | None, remove: bool = True
-             ) -> 'Place':
+    def load(cls, request: values.GroupRequest | None) -> 'Place':
         """Return the place in a group as it is now.
 
-        :param remove: see ``load_group``.
         :raises: Conflict if the request names another policy or project than
             the group has.
         """
+        return cls._check(
+            request, load_group(request.uuid) if request else None)
+
+    @classmethod
+    def clear(cls, request: values.GroupRequest | None) -> 'Place':
+        """Return the place in a group for new members; see ``clear_group``.
+
+        :raises: as ``load``.
+        """
+        return cls._check(
+            request, clear_group(request.uuid) if request else None)
+
+    @classmethod
+    def _check(cls, request: values.GroupRequest | None,
+               group: values.Group | None) -> 'Place':
         if request is None:
             return cls()
-        place = cls(request, load_group(request.uuid, remove))
+        place = cls(request, group)
         group = place._find_group_with_members()
         if request.segment is not None:
             place._check_segment(group, request.segment)
@@ -180,7 +128,18 @@ class Place:
             raise make_conflict(request.uuid)
         return place
 
-    def _check_segment(self, group: Group | None, segment: int) -> None:
+    @classmethod
+    def clear_new(cls, request: values.GroupRequest) -> 'Place':
+        """Return the place in a group that is to be created.
+
+        :raises: ConcurrentChange if it has members already.
+        """
+        place = cls(request, clear_group(request.uuid))
+        if place._find_group_with_members() is not None:
+            raise transaction.ConcurrentChange()
+        return place
+
+    def _check_segment(self, group: values.Group | None, segment: int) -> None:
         """Check that a member can join a segment.
 
         :raises: NotFound, Conflict.
@@ -192,27 +151,25 @@ class Place:
         if not group.segments or segment >= group.segments:
             raise exception.Conflict(
                 f'Group {group.uuid} has no segment {segment}.')
-        size = group.levels.segment_size
+        size = group_policy.find_levels(group).segment_size
         if sum(members for (number, _), members in group.places.items()
                if number == segment) >= size:
             raise exception.Conflict(
                 f'Segment {segment} of group {group.uuid} already has '
                 f'{size} members.')
 
-    def _find_group_with_members(self) -> Group | None:
+    def _find_group_with_members(self) -> values.Group | None:
         return self._group if self._group and self._group.places else None
 
     @property
     def _levels(self) -> group_policy.Levels:
         group = self._find_group_with_members() or self._request
-        return group.levels if group else group_policy.Levels()
+        return (group_policy.find_levels(group) if group
+                else group_policy.Levels())
 
-    def narrow(self, matcher: matching.Matcher, fleet: profiles.Fleet | None
+    def narrow(self, matcher: matching.Matcher, fleet: profiles.Fleet
                ) -> matching.Matcher:
-        """Return the matcher of those nodes that the policy allows.
-
-        :param fleet: None if the request names its nodes.
-        """
+        """Return the matcher of the nodes that the policy allows."""
         request, levels = self._request, self._levels
         if request is None or not levels.keys:
             return matcher
@@ -235,7 +192,7 @@ class Place:
         segment_domain = next((domain for domain in domains_of_segment
                                if domain[1] is not None), None)
         room = {}
-        if fleet and group_policy.needs_room(levels, members, segment_domain):
+        if group_policy.needs_room(levels, members, segment_domain):
             room = {domain: capacity.free for domain, capacity in
                     domains.get_domains(matcher, fleet, levels)
                     .count_room().items()}
@@ -279,14 +236,8 @@ class Place:
 
     def find_domain_traits(self, node: matching.Node
                            ) -> dict[str, str | None]:
-        """Return the traits that are domains of a node, by their prefixes.
-
-        None for a prefix without such a trait.
-        """
-        return {by.removeprefix(group_policy.TRAIT):
-                group_policy.find_domain(node, by)
-                for by in self._levels.keys
-                if by.startswith(group_policy.TRAIT)}
+        """Return ``Levels.find_domain_traits`` of the group."""
+        return self._levels.find_domain_traits(node)
 
     def describe_group(self) -> dict[str, Any]:
         """Return the attributes of a Reservation that describe its group."""

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the nodes of a request: of an instance, of a group, or of a claim."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import datetime
+import typing
 from typing import Any
+from typing import TypeVar
 
 from oslo_db import exception as db_exc
 
+from ironic_reservations import events
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import node_rows
@@ -19,7 +25,8 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
+
+Result = TypeVar('Result')
 
 # Columns of a claimed reservation that the new reservation keeps.
 _GROUP_COLUMNS = ('group_id', 'domain', 'segment', *(
@@ -54,8 +61,9 @@ class Request:
     :param holder: process that must hold the lease of the assignment's host;
         None if the request does not name one.
     :param group: group that the reservations join, or None.
-    :param digest: see ``models.Group``; only of a request for a whole group.
-    :param quota: limits of new reservations.
+    :param digests: see ``models.Group``; only of a request for a whole group.
+        The first is stored; an earlier release may have stored another digest.
+    :param limits: limits of new reservations.
     """
 
     instances: tuple[str, ...]
@@ -63,9 +71,9 @@ class Request:
     lease: int | None = None
     project_id: str | None = None
     holder: str | None = None
-    group: membership.GroupRequest | None = None
-    digest: str | None = None
-    quota: quotas.Quota = dataclasses.field(default_factory=quotas.Quota)
+    group: values.GroupRequest | None = None
+    digests: tuple[str, ...] = ()
+    limits: quotas.Limits = quotas.Limits()
 
     @property
     def actor(self) -> values.Actor:
@@ -73,135 +81,136 @@ class Request:
         return values.Actor(self.assignment.host, self.holder)
 
 
-class Operation:
-    """The differences between a hold, a group and a claim.
+class Choice(typing.NamedTuple):
+    """Nodes to hold together, and the group that the reservations join.
 
-    :param matcher: each node must satisfy it.
-    :cvar checks_repeat_first: whether to look for the result of an earlier
-        request before the first search. False: only after a failed attempt,
-        because a duplicate key shows that the instance holds a node.
-    :ivar place: where the new reservations go, after ``list_picks`` has
-        yielded.
+    :param picks: sorted by the ids of their nodes. All are held, or none.
     """
 
-    checks_repeat_first = False
-
-    def __init__(self, matcher: matching.Matcher, request: Request) -> None:
-        self.matcher, self.request = matcher, request
-        self.place = membership.Place()
-
-    def find_result(self, run: transaction.Run) -> tuple[Any, bool] | None:
-        """Return the result of a repeated request, or None.
-
-        :returns: as ``obtain_nodes``.
-        """
-        raise NotImplementedError()
-
-    def list_picks(self) -> Iterator[list[Pick]]:
-        """Yield alternatives, the best first.
-
-        All picks of an alternative are held, or none. Only reads.
-        """
-        raise NotImplementedError()
-
-    def make_result(self, tx: transaction.Transaction,
-                    reservations: list[values.Reservation],
-                    picks: Sequence[Pick]) -> Any:
-        """Return the result of new reservations, and emit their events.
-
-        :param picks: the pick of each reservation.
-        """
-        raise NotImplementedError()
+    picks: Sequence[Pick]
+    place: membership.Place = membership.Place()
 
 
-def obtain_nodes(operation: Operation) -> tuple[Any, bool]:
+def obtain_nodes(
+        matcher: matching.Matcher, request: Request,
+        find_result: Callable[[transaction.Run], Result | None],
+        list_choices: Callable[[quotas.Usage, bool], Iterable[Choice]],
+        make_result: Callable[[transaction.Transaction,
+                               list[values.Reservation]], Result]
+) -> tuple[Result, bool]:
     """Hold nodes, or find those that a repeated request already holds.
 
+    :param matcher: each node must satisfy it.
+    :param find_result: returns the result of a repeated request, or None.
+    :param list_choices: yields alternatives, the best first. Only reads.
+        Parameters: the usage of the project's limits, and whether the last
+        search has yielded no choice.
+    :param make_result: returns the result of new reservations.
     :returns: the result, and whether this call has made it.
-    :raises: what the operation raises; PreconditionFailed if the actor does
-        not hold the host's lease; DeadlineExceeded.
+    :raises: what the functions raise; PreconditionFailed if the actor does
+        not hold the host's lease; QuotaExceeded; DeadlineExceeded.
     """
-    def attempt(run: transaction.Run) -> tuple[Any, bool]:
-        if operation.checks_repeat_first or run.tries:
-            result = operation.find_result(run)
-            if result:
-                return result
-        for picks in operation.list_picks():
+    search_failed = False
+
+    def attempt(run: transaction.Run) -> tuple[Result, bool]:
+        nonlocal search_failed
+        result = find_result(run)
+        if result is not None:
+            return result, False
+        # A request that succeeds at once needs only the count at its end.
+        usage = request.limits.count_usage() if run.tries else quotas.Usage()
+        is_empty = True
+        for choice in list_choices(usage, search_failed):
+            search_failed = is_empty = False
             try:
-                result = _hold_picks(run, operation, picks)
+                result = _hold_picks(run, matcher, request, choice,
+                                     make_result)
             except transaction.NodeLost:
                 engine.check_deadline()
                 continue
-            counts.record_holds(pick.node for pick in picks
+            counts.record_holds(pick.node for pick in choice.picks
                                 if pick.source is None)
             return result, True
+        search_failed = is_empty
         raise transaction.ConcurrentChange()
 
-    return transaction.run_request(attempt, operation.request.actor)
+    return transaction.run_request(attempt, request.actor)
 
 
-def _hold_picks(run: transaction.Run, operation: Operation,
-                picks: Sequence[Pick]) -> Any:
+def _hold_picks(run: transaction.Run, matcher: matching.Matcher,
+                request: Request, choice: Choice,
+                make_result: Callable[[transaction.Transaction,
+                                       list[values.Reservation]], Result]
+                ) -> Result:
     """Hold nodes in one transaction, which locks in the common order.
 
     See ``transaction``.
 
-    :param picks: sorted by the ids of their nodes.
     :raises: NodeLost, ConcurrentChange.
     """
-    request = operation.request
+    picks, place = choice
     try:
         with transaction.begin(run) as tx:
-            request.quota.lock(tx)
+            request.limits.lock(tx)
             for number, pick in enumerate(picks):
                 if number:
                     # The statement may have to wait for each of them.
                     engine.check_deadline()
                 statement, parameters = node_rows.hold_node(
-                    pick.node, operation.matcher, pick.instance_uuid,
+                    pick.node, matcher, pick.instance_uuid,
                     pick.source.id if pick.source else None,
                     {} if pick.source
-                    else operation.place.find_domain_traits(pick.node))
+                    else place.find_domain_traits(pick.node))
                 result = tx.write_one(statement, parameters,
                                       transaction.NodeLost)
             now = functions.read_utcnow(tx.connection, result)
-            group_id = operation.place.join(tx, request.digest)
+            group_id = place.join(tx, *request.digests[:1])
             for pick in picks:
                 if pick.source:
+                    tx.record_end([pick.source], 'claim')
                     tx.write_one(
                         reservation_rows.delete_unmoved_rows(pick.source))
-            reservations = _insert(tx, [
-                _make_reservation(operation, pick, now, group_id)
-                for pick in picks])
-            request.quota.verify(tx, [pick.node for pick in picks],
-                                 operation.matcher.spec)
-            return operation.make_result(tx, reservations, picks)
+                    tx.emit(events.CLAIMED, pick.source)
+            reservations = _insert(tx, [_make_reservation(
+                matcher, request, pick, now,
+                {**place.make_columns(group_id, pick.node, pick.segment),
+                 **place.describe_group()}) for pick in picks])
+            request.limits.verify(tx, [pick.node for pick in picks],
+                                  matcher.spec)
+            for reservation in reservations:
+                tx.emit(events.HELD, reservation)
+            return make_result(tx, reservations)
     except db_exc.DBDuplicateEntry:
         # An instance already holds a node, a concurrent request has created
         # the group, or there is an expired or stale row.
-        expiry.expire_or_purge([pick.instance_uuid for pick in picks],
+        expiry.clear_duplicate(run, [pick.instance_uuid for pick in picks],
                                [pick.node.id for pick in picks])
-        raise transaction.ConcurrentChange()
 
 
-def _make_reservation(operation: Operation, pick: Pick, now: datetime.datetime,
-                      group_id: int | None) -> values.Reservation:
-    """Return the reservation of a pick, with the node as the guard saw it."""
-    node, source, lease = pick.node, pick.source, operation.request.lease
-    group = ({name: getattr(source, name) for name in _GROUP_COLUMNS} if source
-             else {**operation.place.make_columns(group_id, node,
-                                                  pick.segment),
-                   **operation.place.describe_group()})
+def _make_reservation(matcher: matching.Matcher, request: Request, pick: Pick,
+                      now: datetime.datetime, group: Mapping[str, Any]
+                      ) -> values.Reservation:
+    """Return the reservation of a pick, with the node as the guard saw it.
+
+    :param group: attributes that describe its group; a claimed reservation
+        has its own.
+    """
+    node, source, lease = pick.node, pick.source, request.lease
+    if source:
+        group = {name: getattr(source, name) for name in _GROUP_COLUMNS}
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,
-        node_uuid=node.uuid, request_spec=operation.matcher.spec.canonical,
+        node_uuid=node.uuid, request_spec=matcher.spec.canonical,
         created_at=now,
         expires_at=now + datetime.timedelta(0, lease) if lease else None,
-        **vars(operation.request.assignment), **group,
+        **vars(request.assignment), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
+        pool_project_id=node.pool_project_id, health=node.health,
         provision_state='available', maintenance=False, is_allocated=False,
-        is_touched=False, is_expired=False)
+        is_touched=False, is_expired=False,
+        # The guard has checked it.
+        has_notices=None if node.suspect else False)
 
 
 def _insert(tx: transaction.Transaction,

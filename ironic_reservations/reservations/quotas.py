@@ -12,7 +12,6 @@ import collections
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import functools
 import importlib.util
@@ -22,21 +21,23 @@ from typing import Any
 from oslo_log import log
 
 from ironic_reservations import conf
-from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import matching
-from ironic_reservations import resources
+from ironic_reservations import verdicts
 from ironic_reservations.db import engine
 from ironic_reservations.db import project_rows
-from ironic_reservations.matching import constraints
+from ironic_reservations.fleet import comparison
+from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import transaction
+from ironic_reservations.shared import constants
+from ironic_reservations.shared import resources
 
 LOG = log.getLogger(__name__)
 
-#: The value of ``[reservations] quota`` with which there are limits.
+#: The value of ``[reservations] quota`` that enables limits.
 UNIFIED_LIMITS = 'unified_limits'
 
 #: Error in logs and in "upgrade check".
@@ -45,50 +46,29 @@ _NOT_INSTALLED = (
     'is not installed: run "pip install oslo.limit"')
 
 #: Timeout of a request to Keystone in seconds, unless ``[oslo_limit] timeout``
-#: sets another one.
+#: is set.
 _TIMEOUT = 10
 
 
-@dataclasses.dataclass(frozen=True, order=True)
-class UsedUp:
-    """A limit that the caller's project has reached.
-
-    :param name: see resources.limit_names.
-    """
-
-    name: str
-
-    @property
-    def constraint(self) -> constraints.Constraint:
-        """The constraint that excludes nodes which count against the limit."""
-        return constraints.Constraint(
-            f'quota:{self.name}', lambda node:
-            self.name not in resources.limit_names(node.resource_class))
-
-
-class Quota:
-    """The limits of a project, and how much of them is used.
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The limits of a project.
 
     :param project_id: None if the request is not limited.
-    :param limits: maximum number of nodes by name of the limit (see
+    :param numbers: maximum number of nodes by name of the limit (see
         ``resources.limit_names``); a number below 0 is no limit. A class
         without a limit is limited by the total alone. Without a total, it is
         0, as for all users of oslo.limit.
-    :ivar refusal: the error to raise if only the quota prevents the request;
-        None as long as it has prevented nothing.
     """
 
-    def __init__(self, project_id: str | None = None,
-                 limits: Mapping[str, int] | None = None) -> None:
-        self._project_id = project_id
-        self._limits: dict[str, int] = (
-            {} if project_id is None
-            else {constants.TOTAL_LIMIT: 0, **(limits or {})})
-        # Reservations of the project by limit. None until they are counted: a
-        # request that succeeds at once needs only the count at its end.
-        self._used: collections.Counter[str] | None = None
-        self._used_up: frozenset[UsedUp] = frozenset()
-        self.refusal: exception.QuotaExceeded | None = None
+    project_id: str | None = None
+    numbers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def find_maximum(self, name: str) -> int | None:
+        """Return the maximum number of nodes; None if there is no limit."""
+        number = -1 if self.project_id is None else self.numbers.get(
+            name, 0 if name == constants.TOTAL_LIMIT else -1)
+        return None if number < 0 else number
 
     def lock(self, tx: transaction.Transaction) -> None:
         """Wait for concurrent requests that hold nodes for the project.
@@ -96,11 +76,8 @@ class Quota:
         This is the first statement of a transaction, so that it locks no node
         while it waits.
         """
-        if self._project_id is None:
-            return
-        project = {'project': self._project_id}
-        if not tx.execute(project_rows.WRITE_PROJECT, project).rowcount:
-            tx.execute(project_rows.INSERT_PROJECT, project)
+        if self.project_id is not None:
+            tx.write_project(self.project_id)
 
     def verify(self, tx: transaction.Transaction,
                nodes: Iterable[matching.Node],
@@ -115,128 +92,126 @@ class Quota:
         :raises: QuotaExceeded if the request allows no other resource class;
             otherwise ConcurrentChange.
         """
-        if self._project_id is None:
+        if self.project_id is None:
             return
         requested = collections.Counter(
             name for node in nodes
             for name in resources.limit_names(node.resource_class))
-        self.refresh(tx.execute, requested)
-        refusal = self._refuse(requested)
-        if refusal:
-            LOG.debug('%s', refusal)
-            if refusal.resource in resources.limit_names(spec.resource_class):
-                raise refusal
+        excess = self.count_usage(tx.execute, requested).find_excess(requested)
+        if excess:
+            LOG.debug('Quota exceeded: %s', excess)
+            if excess.resource in resources.limit_names(spec.resource_class):
+                raise exception.QuotaExceeded(excess)
             raise transaction.ConcurrentChange()
 
-    def refresh(self, execute: Callable[
-                    [Any, Any], Iterable[Any]] = engine.fetch_rows,
-                requested: Mapping[str, int] = {}) -> None:
-        """Count the project's reservations besides those of this request.
+    def count_usage(self, execute: Callable[
+                        [Any, Any], Iterable[Any]] = engine.fetch_rows,
+                    requested: Mapping[str, int] = {}) -> 'Usage':
+        """Count the project's reservations, except those of this request.
 
         :param execute: runs a statement and returns its rows.
         :param requested: reservations of this request by name of the limit.
         """
-        if self._project_id is None:
-            return
         used: collections.Counter[str] = collections.Counter()
-        for resource_class, number in execute(project_rows.COUNT_USED, {
-                'project': self._project_id}):
-            for name in resources.limit_names(resource_class):
-                used[name] += number
+        if self.project_id is not None:
+            for resource_class, number in execute(project_rows.COUNT_USED, {
+                    'project': self.project_id}):
+                for name in resources.limit_names(resource_class):
+                    used[name] += number
         used.subtract(requested)
-        self._used = used
-        # A limit that was reached remains so for this request. Otherwise the
-        # request could be retried for ever.
-        self._used_up |= {UsedUp(name) for name in self._limits
-                          if self._count_room(name) <= 0}
+        return Usage(self, used)
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """How much of its limits a project uses.
+
+    :param used: number of reservations by name of the limit.
+    """
+
+    limits: Limits = Limits()
+    used: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def _count_room(self, name: str) -> float:
-        """Return how many more reservations a limit allows.
+        """Return the number of additional reservations that a limit allows."""
+        maximum = self.limits.find_maximum(name)
+        return math.inf if maximum is None else (
+            maximum - self.used.get(name, 0))
 
-        :returns: infinity until the project's reservations are counted.
-        """
-        limit = self._limits.get(name, -1)
-        if self._used is None or limit < 0:
-            return math.inf
-        return limit - self._used[name]
-
-    def _refuse(self, requested: Mapping[str, int]
-                ) -> exception.QuotaExceeded | None:
-        """Set the refusal if a request exceeds a limit, and return it.
+    def find_excess(self, requested: Mapping[str, int]
+                    ) -> verdicts.Quota | None:
+        """Return the limit that a request exceeds, or None.
 
         :param requested: number of nodes by name of the limit.
         """
         for name, number in sorted(requested.items()):
-            if self._used is not None and number > self._count_room(name):
-                self.refusal = exception.QuotaExceeded(
-                    name, self._limits[name], self._used[name], number)
-                return self.refusal
+            maximum = self.limits.find_maximum(name)
+            if maximum is not None and number > self._count_room(name):
+                return verdicts.Quota(name, maximum, self.used.get(name, 0),
+                                      number)
         return None
 
-    def refuse(self, matches: Iterable[tuple[Any, Sequence[Any]]],
-               members: int) -> None:
-        """Set the refusal if the limits do not allow enough matching nodes.
+    @functools.cached_property
+    def class_rooms(self) -> dict[str, int]:
+        """Number of nodes that the limits of classes still allow."""
+        return {name: max(int(room), 0) for name in self.limits.numbers
+                if name != constants.TOTAL_LIMIT
+                and (room := self._count_room(name)) < math.inf}
 
-        :param matches: see ``Matcher.find_profiles``.
+    def explain(self, matches: Iterable[comparison.Match],
+                members: int) -> verdicts.Quota | None:
+        """Return the limit that excludes most of the free matching nodes.
+
+        :param matches: see ``comparison.find_profiles``.
         :param members: number of requested nodes.
+        :returns: None if the limits allow that number of any of them.
         """
         free: collections.Counter[str] = collections.Counter()
-        for group, profiles in matches:
-            free[group.node.resource_class] += sum(
-                profile.available for profile in profiles)
-        for resource_class, number in (+free).most_common():
-            total, *others = resources.limit_names(resource_class)
-            if self._refuse({total: members, **dict.fromkeys(
-                    others, min(members, number))}):
-                break
+        for group, batch in matches:
+            for name in resources.limit_names(group.node.resource_class):
+                free[name] += sum(profile.available for profile in batch)
+        for name, number in (+free).most_common():
+            excess = self.find_excess({name: min(members, number)})
+            if excess:
+                return excess
+        return None
 
     def narrow(self, matcher: matching.Matcher) -> matching.Matcher:
         """Return the matcher without nodes that the limits do not allow."""
-        if not self._used_up:
-            return matcher
-        return dataclasses.replace(matcher, used_up=self._used_up)
+        used_up = frozenset(
+            name for name in (constants.TOTAL_LIMIT, *self.limits.numbers)
+            if self._count_room(name) <= 0)
+        return (dataclasses.replace(matcher, used_up=used_up) if used_up
+                else matcher)
 
-    @property
-    def limit_remaining(self
-                        ) -> Callable[[str | None], float] | None:
-        """``count_remaining``, or None as long as nothing is limited."""
-        return None if self._used is None else self.count_remaining
-
-    def count_remaining(self, resource_class: str | None = None) -> float:
-        """Return how many more nodes of a class the project may reserve.
-
-        :param resource_class: None for a node of any class.
-        :returns: infinity until the project's reservations are counted.
-        """
-        return min(map(self._count_room,
-                       resources.limit_names(resource_class)))
-
-    def count_available(self, matcher: matching.Matcher, fleet: Any,
-                        levels: group_policy.Levels) -> float:
+    def count_available(self, matcher: matching.Matcher, fleet: profiles.Fleet,
+                        levels: group_policy.Levels) -> int:
         """Return how many members of a new group the limits allow.
 
-        :param fleet: the ``profiles.Fleet`` as it was counted.
+        :param fleet: as it was counted.
         """
-        matches = self.narrow(matcher).find_profiles(fleet, *levels.keys)
-        room = group_plan.count_room(
-            group_plan.find_free_nodes(matches, levels, matcher.fit),
-            self.count_remaining)
-        available = min(self.count_remaining(),
-                        group_plan.count_members(levels, room))
+        matches = comparison.find_profiles(
+            self.narrow(matcher), fleet, *levels.keys)
+        available = group_plan.count_members(
+            levels, group_plan.count_room(group_plan.allot(
+                comparison.find_free_nodes(matcher, matches, levels),
+                levels, self.class_rooms)))
+        total = max(self._count_room(constants.TOTAL_LIMIT), 0)
         # Only whole segments can be held.
-        return max(available, 0) // levels.segment_size * levels.segment_size
+        size = levels.segment_size
+        return int(min(available, total)) // size * size
 
 
-def read_quota(project_id: str | None) -> Quota:
-    """Return the quota of a request, with the current limits.
+def read_limits(project_id: str | None) -> Limits:
+    """Return the current limits of a request.
 
-    :param project_id: project to which the caller is bound; None for a caller
+    :param project_id: project of a project-scoped caller; None for a caller
         without limits, such as a compute service.
     :raises: LimitsNotKnown.
     """
     if not project_id or conf.CONF.reservations.quota != UNIFIED_LIMITS:
-        return Quota()
-    return Quota(project_id, {**read_registered_limits(), **_read(
+        return Limits()
+    return Limits(project_id, {**read_registered_limits(), **_read(
         lambda enforcer: enforcer.get_project_limits(project_id, None))})
 
 
@@ -255,8 +230,8 @@ def check_installed() -> None:
     """
     if (conf.CONF.reservations.quota == UNIFIED_LIMITS
             and importlib.util.find_spec('oslo_limit') is None):
-        LOG.error('%s. Until then, callers who are bound to a project '
-                  'cannot reserve nodes.', _NOT_INSTALLED)
+        LOG.error('%s. Until then, project-scoped callers cannot reserve '
+                  'nodes.', _NOT_INSTALLED)
 
 
 def _read(read_limits: Callable[[Any], Iterable[tuple[str, int]]]

@@ -6,28 +6,29 @@ from collections.abc import Sequence
 
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
 
 
 def release_reservation(
         instance_uuid: str,
         authorize: Callable[[values.Reservation], None] = lookup.allow_all,
-        actor: values.Actor = values.NOBODY, is_restricted: bool = False
+        actor: values.Actor = values.NOBODY,
+        reach: values.Ownership = values.ALL
 ) -> None:
     """Release the reservation of an instance.
 
     :param authorize: raises if the caller may not release the reservation.
     :param actor: if it names a host, only this host's reservation is released.
-    :param is_restricted: whether the caller is bound to its project. Such a
-        caller cannot release an available node on which a build may be about
-        to start, because a host holds it or something has begun on it. Other
-        callers can, and they can release a node in maintenance in any state.
+    :param reach: that of the caller. A project-scoped caller cannot release an
+        available node on which a build may be about to start, because a host
+        holds it or something has begun on it. Other callers can, and they can
+        release a node in maintenance in any state.
     :raises: NotFound; Conflict if the node's state, lock or allocation
         forbids it; PreconditionFailed if the actor does not hold the host's
         lease; what ``authorize`` raises.
@@ -42,17 +43,17 @@ def release_reservation(
             raise
         if actor.host not in (None, reservation.host):
             raise lookup.make_not_found(instance_uuid)
-        check_releasable(reservation, is_restricted)
-        write_release(run, [reservation], is_restricted)
+        check_releasable(reservation, reach)
+        write_release(run, [reservation], reach)
 
     transaction.run_request(attempt, actor)
 
 
-def check_releasable(reservation: values.Reservation, is_restricted: bool
+def check_releasable(reservation: values.Reservation, reach: values.Ownership
                      ) -> None:
     """Check that a reservation may be released.
 
-    :param is_restricted: see ``release_reservation``.
+    :param reach: see ``release_reservation``.
     :raises: Conflict.
     """
     node = f'Node {reservation.node_uuid}'
@@ -60,13 +61,13 @@ def check_releasable(reservation: values.Reservation, is_restricted: bool
         raise exception.Conflict(
             f'{node} is locked by a conductor; try again.')
     if not (reservation.provision_state in values.RELEASABLE
-            or reservation.maintenance and not is_restricted):
+            or reservation.maintenance and not reach.is_limited):
         raise exception.Conflict(
             f'{node} is {reservation.provision_state}; a reservation can be '
             f'released while nothing is deployed to its node.')
     if reservation.is_allocated:
         raise exception.Conflict(f'{node} has an allocation; delete that.')
-    if (is_restricted and reservation.provision_state == 'available'
+    if (reach.is_limited and reservation.provision_state == 'available'
             and (reservation.is_touched or reservation.host is not None)):
         raise exception.Conflict(
             f'{node} is held by a compute host, or work on it has begun: a '
@@ -75,17 +76,17 @@ def check_releasable(reservation: values.Reservation, is_restricted: bool
 
 def write_release(run: transaction.Run,
                   reservations: Sequence[values.Reservation],
-                  is_restricted: bool) -> None:
+                  reach: values.Ownership) -> None:
     """Release reservations in one transaction.
 
     :param reservations: all of one group or of none, sorted by the ids of
         their nodes.
-    :param is_restricted: see ``release_reservation``.
+    :param reach: see ``release_reservation``.
     :raises: ConcurrentChange if one of them has changed since it was read;
         DeadlineExceeded, between two of them.
     """
     statement, parameters = node_rows.release_nodes(
-        reservations, values.RELEASABLE, is_restricted)
+        reservations, values.RELEASABLE, reach)
     with transaction.begin(run) as tx:
         for number, row in enumerate(parameters):
             if number:
@@ -94,6 +95,6 @@ def write_release(run: transaction.Run,
             tx.write_one(statement, row)
         expiry.delete_rows(
             tx, reservation_rows.delete_unmoved_rows(*reservations),
-            reservations)
+            reservations, 'release')
         for reservation in reservations:
             tx.emit(events.RELEASED, reservation)

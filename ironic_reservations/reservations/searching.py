@@ -3,95 +3,167 @@
 
 A request is refused only by a count that began after the request, and only
 after all reservations that are past their leases have expired. If such a count
-has a matching node that the search does not find, the node was locked, changed
-or freed in between, and the fleet is counted again.
+has matching nodes, but the search finds none, they are read again: this read
+shows whether they have malformed properties, or are excluded by the quota, or
+were taken in between, in which case the request searches again.
 """
 
 from collections.abc import Callable
+import dataclasses
 import time
-from typing import Any
 
+from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import verdicts
+from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import counts
+from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import profiles
-from ironic_reservations.matching import explanation
+from ironic_reservations.fleet import search
+from ironic_reservations.matching import group_policy
+from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import quotas
 
-#: Number of unsuccessful searches by equal fresh counts after which Python and
-#: the database are assumed to read the properties of these nodes differently.
-#: The request is then refused because of "malformed properties".
-IN_VAIN = 3
+#: Number of times that a request searches again because concurrent requests
+#: have taken the nodes that a fresh count calls free.
+MAX_TAKEN = 3
+
+#: Why nodes cannot be held that concurrent requests or conductors have taken.
+TAKEN = {matching.ALLOCATED, matching.RESERVED, matching.LOCKED}
 
 #: Maximum number of reservations that a request expires when it has counted
 #: the fleet.
 EXPIRED_AT_ONCE = 20
 
-#: Returns the verdict of ``explanation`` on the counted fleet, and whether
-#: there are enough nodes.
-Judge = Callable[[], tuple[dict[str, Any], bool]]
+
+def explain_hold(matcher: matching.Matcher, usage: quotas.Usage,
+                 fleet: profiles.Fleet) -> verdicts.Verdict:
+    """Return the verdict on a request for one node.
+
+    :param matcher: as the policy of its group narrows it.
+    """
+    verdict = explanation.explain_request(matcher, fleet)
+    narrow_matcher = usage.narrow(matcher)
+    if not verdict.is_enough or comparison.count_matches(
+            comparison.find_profiles(narrow_matcher, fleet)):
+        return verdict
+    return dataclasses.replace(
+        explanation.explain_request(narrow_matcher, fleet),
+        quota=usage.explain(comparison.find_profiles(matcher, fleet), 1))
+
+
+def explain_group(matcher: matching.Matcher, usage: quotas.Usage,
+                  fleet: profiles.Fleet, levels: group_policy.Levels,
+                  members: int) -> verdicts.Verdict:
+    """Return the verdict on a new group.
+
+    :param members: number of members in the request.
+    """
+    verdict = explanation.explain_group(matcher, fleet, levels, members)
+    if not verdict.is_enough:
+        return verdict
+    available = usage.count_available(matcher, fleet, levels)
+    quota = usage.explain(comparison.find_profiles(matcher, fleet), members)
+    if available >= members or quota is None:
+        return verdict
+    return dataclasses.replace(
+        verdict, quota=quota, members=verdicts.Room(members, available),
+        explanation=dataclasses.replace(verdict.explanation, eliminated={
+            **verdict.explanation.eliminated,
+            f'quota:{quota.resource}': verdict.matching_nodes}))
+
+
+#: Returns the matcher of nodes that the policy of a group allows, and the
+#: verdict on a fleet.
+Explain = Callable[[profiles.Fleet], tuple[matching.Matcher, verdicts.Verdict]]
 
 
 class Finder:
     """Counts the fleet for the searches of one request.
 
-    :ivar fleet: the count to search by; None if the request names its nodes
-        and they were not counted yet.
-    :ivar is_fresh: whether the fleet was counted for this request.
-    :ivar in_vain: whether the last search ended without a node.
+    :param counts_candidates: whether to count the nodes that the request
+        names before the first search, which otherwise needs no count.
+    :param for_pool: whether to count which nodes can join a pool.
     """
 
-    def __init__(self, matcher: matching.Matcher, quota: quotas.Quota
+    def __init__(self, spec: request_spec.RequestSpec, explain: Explain,
+                 counts_candidates: bool = False, for_pool: bool = False
                  ) -> None:
-        self._matcher, self._quota = matcher, quota
-        self.fleet: profiles.Fleet | None = None
-        self.is_fresh, self.in_vain = False, False
+        self._spec, self._explain = spec, explain
+        self._for_pool = for_pool
+        self._counts_candidates = counts_candidates
         self._start = time.monotonic()
-        self._last_counts: object = None
-        self._repeats = 0
+        self._fleet: profiles.Fleet | None = None
+        # Whether the fleet was counted for this request.
+        self._is_fresh = False
+        # Number of times that the nodes of a fresh count were taken before the
+        # search found them.
+        self._taken = 0
 
-    def prepare(self, judge: Judge) -> None:
-        """Count the fleet before a search, after a search in vain again.
+    def next_fleet(self, search_failed: bool) -> profiles.Fleet:
+        """Return the count of the fleet to search next.
 
-        :raises: NoMatchingNode; QuotaExceeded if nodes were excluded by a
-            limit.
+        :param search_failed: whether the last search has yielded nothing. The
+            fleet is then counted again.
+        :raises: NoMatchingNode; QuotaExceeded if only a limit excludes nodes.
         """
-        if self.in_vain:
-            self._recount(judge)
-            # A search that an error ends early is not in vain.
-            self.in_vain = False
-        elif self.fleet is None and not self._matcher.spec.candidate_nodes:
-            self.fleet, is_new = counts.get_recent_fleet(
-                self._matcher.spec.resource_class)
+        if self._fleet is None:
+            self._fleet = self._count()
+        elif search_failed:
+            if self._is_fresh:
+                self._check_nodes(self._fleet)
+            self._fleet = self._recount()
+        return self._fleet
+
+    def _count(self) -> profiles.Fleet:
+        if self._for_pool:
+            expiry.expire_leases()
+            self._is_fresh = True
+            return counts.get_pool_fleet(self._spec.candidate_nodes)
+        if not self._spec.candidate_nodes:
+            fleet, is_new = counts.get_recent_fleet()
             if is_new:
                 expiry.expire_leases(EXPIRED_AT_ONCE)
+            return fleet
+        if not self._counts_candidates:
+            return profiles.Fleet(())
+        self._is_fresh = True
+        return counts.get_fresh_fleet(self._spec.candidate_nodes)
 
-    def get_fleet(self) -> profiles.Fleet:
-        """Return the count of a fleet that was counted."""
-        if self.fleet is None:
-            raise RuntimeError('The fleet was not counted')
-        return self.fleet
-
-    def count_candidates(self) -> None:
-        """Count the nodes that the request names, if it names any."""
-        candidates = self._matcher.spec.candidate_nodes
-        if candidates and self.fleet is None:
-            self.fleet = counts.get_fresh_fleet(candidates)
-            self.is_fresh = True
-
-    def _recount(self, judge: Judge) -> None:
+    def _recount(self) -> profiles.Fleet:
         expiry.expire_leases()
-        self.fleet = counts.get_fresh_fleet(
-            self._matcher.spec.candidate_nodes,
-            None if self.is_fresh else self._start)
-        self.is_fresh = True
-        verdict, is_enough = judge()
-        numbers = verdict['matching_nodes'], verdict.get('domains')
-        # Different counts mean that concurrent requests hold and release
-        # nodes. That is no reason to refuse the request.
-        is_equal = numbers == self._last_counts or self._quota.refusal
-        self._repeats = self._repeats + 1 if is_equal else 0
-        self._last_counts = numbers
-        if not is_enough or self._repeats >= IN_VAIN:
-            raise self._quota.refusal or explanation.make_refusal(
-                verdict, self._matcher)
+        fleet = counts.get_pool_fleet(self._spec.candidate_nodes) if (
+            self._for_pool) else counts.get_fresh_fleet(
+                self._spec.candidate_nodes,
+                None if self._is_fresh else self._start)
+        self._is_fresh = True
+        _, verdict = self._explain(fleet)
+        # Whether the quota alone is the cause is decided by reading the nodes.
+        if not verdict.is_enough and verdict.quota is None:
+            raise exception.NoMatchingNode(dataclasses.replace(
+                verdict, retry=verdict.retry or self._taken > 0))
+        return fleet
+
+    def _check_nodes(self, fleet: profiles.Fleet) -> None:
+        """Read the nodes of a fresh count after a search found none of them.
+
+        :raises: NoMatchingNode, QuotaExceeded; nothing if the request should
+            search again.
+        """
+        matcher, verdict = self._explain(fleet)
+        if not verdict.is_enough and verdict.quota is None:
+            return
+        current_fleet, mismatches = search.read_matches(matcher, fleet)
+        _, current = self._explain(current_fleet)
+        if current.is_enough:
+            return
+        is_taken = not TAKEN.isdisjoint(current.explanation.eliminated)
+        if is_taken and self._taken < MAX_TAKEN:
+            self._taken += 1
+            return
+        if current.quota is not None and not is_taken:
+            raise exception.QuotaExceeded(current.quota)
+        raise exception.NoMatchingNode(explanation.correct_verdict(
+            explanation.explain_request(matcher, fleet), current, mismatches,
+            is_taken))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop and the transaction in which this package writes.
+"""The retry loop and the transaction for all writes of this package.
 
 A request reads first, and then writes all its changes in one transaction.
 Each statement of the transaction names the values that were read. If one
@@ -11,16 +11,23 @@ rows one waits for the other. A deadlock is rare, and is retried:
 
     the project -> nodes by id -> the group -> rows -> the fence or the count
 
-There are exceptions. An adoption writes the group before it inserts its row
+The rows include those of notices and of pools. The rows of a pool's nodes are
+written before the pool, because the statement that holds a node reads them in
+this order.
+
+There are exceptions. A new pool is inserted before the rows of its nodes,
+which contain its id. An adoption writes the group before it inserts its row
 by a SELECT from ``nodes``. A renewal, and the statement that clears the
-leases of deployed nodes, lock a row before its node. The deletion of a stale
-row writes the group before it reads the node. The fence and the count never
-meet, because a request that names a holder names a host, and a request that
-names a host is not counted against a quota.
+leases of deployed nodes, lock a row before its node. The end of a stale row
+writes the group, and locks the row before its node. The fence and the count
+never meet, because a request that names a holder names a host, and a request
+that names a host is not counted against a quota.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 from typing import Any
 from typing import TypeVar
@@ -29,16 +36,23 @@ from oslo_db import exception as db_exc
 from oslo_log import log
 import sqlalchemy as sa
 
+from ironic_reservations import conf
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import metrics
+from ironic_reservations import values
 from ironic_reservations.db import engine
+from ironic_reservations.db import history_rows
 from ironic_reservations.db import host_rows
+from ironic_reservations.db import node_rows
+from ironic_reservations.db import project_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.fleet import counts
-from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
+
+#: Number of rows that one transaction of a sweep deletes.
+DELETED_AT_ONCE = 1000
 
 Result = TypeVar('Result')
 
@@ -58,13 +72,14 @@ class Run:
 
     :ivar actor: the compute host that sends the request.
     :ivar tries: number of attempts that have ended without a result.
+    :ivar duplicates: number of attempts that a duplicate key has ended.
     :ivar unsure: whether the response to a COMMIT was lost, so that the
         changes of this request may be committed already.
     """
 
     def __init__(self, actor: values.Actor) -> None:
         self.actor = actor
-        self.tries = 0
+        self.tries = self.duplicates = 0
         self.unsure = False
 
 
@@ -107,12 +122,18 @@ class Transaction:
 
     :ivar events: pairs of an event and its Reservation, to emit after the
         COMMIT.
+    :ivar notice_events: the same for notices; see ``events.emit_notice``.
+    :ivar pool_events: the same for pools; see ``events.emit_pool``.
     """
 
     def __init__(self, connection: sa.Connection, actor: values.Actor
                  ) -> None:
         self.connection = connection
         self.events: list[tuple[events.Event, values.Reservation]] = []
+        self.notice_events: list[tuple[events.Event, values.Notice,
+                                       str | None, str | None]] = []
+        self.pool_events: list[tuple[str, values.Pool, Sequence[str],
+                                     Sequence[str]]] = []
         self._actor, self._passed_fence = actor, False
 
     def execute(self, statement: sa.Executable, parameters: Any = None
@@ -122,6 +143,7 @@ class Transaction:
 
     def insert(self, statement: sa.Insert, row: dict[str, Any]) -> int:
         """Insert a row, and return its id."""
+        row_id: int
         [row_id] = self.execute(statement, row).inserted_primary_key or [0]
         return row_id
 
@@ -140,20 +162,20 @@ class Transaction:
             raise error()
         return result
 
-    def read_reservation(self, column: str, value: Any) -> values.Reservation:
+    def read_reservation(self, condition: sa.ColumnElement[bool]
+                         ) -> values.Reservation:
         """Return a reservation as it is in the transaction.
 
         Write nothing after it: the snapshot that this read begins is older
-        than later commits of others, and MariaDB 11.8 refuses to write a row
-        that has changed since (error 1020).
+        than later commits of concurrent requests, and MariaDB 11.8 refuses to
+        write a row that has changed since (error 1020).
 
-        :param column: see ``reservation_rows.column_is``.
+        :param condition: true for at most one reservation.
         :raises: ConcurrentChange if there is none that counts.
         """
         self.check_fence()
         query = reservation_rows.select_live(names=reservation_rows.VIEW)
-        for row in self.execute(query.where(
-                reservation_rows.column_is(column, value))):
+        for row in self.execute(query.where(condition)):
             return values.Reservation(**row._mapping)
         raise ConcurrentChange()
 
@@ -161,6 +183,51 @@ class Transaction:
              ) -> None:
         """Emit an event after the transaction is committed."""
         self.events.append((event, reservation))
+
+    def emit_notice(self, event: events.Event, notice: values.Notice,
+                    project_id: str | None, instance_uuid: str | None) -> None:
+        """Emit an event of a notice after the transaction is committed."""
+        self.notice_events.append((event, notice, project_id, instance_uuid))
+
+    def emit_pool(self, action: str, pool: values.Pool,
+                  arrivals: Sequence[str] = (), departures: Sequence[str] = ()
+                  ) -> None:
+        """Report a change of a pool after the transaction is committed."""
+        self.pool_events.append((action, pool, arrivals, departures))
+
+    def record_end(self, reservations: Sequence[values.Reservation],
+                   ended_by: str) -> None:
+        """Copy rows that are about to be deleted to the history.
+
+        :param reservations: all of one group, or of none.
+        :param ended_by: one of ``constants.ENDS``.
+        """
+        if conf.CONF.reservations.history:
+            self.execute(history_rows.copy_rows(reservations, ended_by))
+
+    def touch_nodes(self, nodes: Iterable[tuple[int, str]]) -> None:
+        """Make concurrent holds of nodes conflict with this transaction.
+
+        A write that newly keeps requests off nodes calls it first. One of the
+        two then waits for the other or starts over, on every member of a
+        cluster; a hold that comes second finds what keeps it off.
+
+        :param nodes: ids and UUIDs. A node that was deleted is left out.
+        """
+        for node_id, uuid in sorted(nodes):
+            # Each statement may wait for a lock.
+            engine.check_deadline()
+            self.execute(node_rows.TOUCH_NODE,
+                         {'node_id': node_id, 'read_uuid': uuid})
+
+    def write_project(self, project_id: str | None) -> None:
+        """Write the row of a project, so that its transactions wait.
+
+        The first one inserts it, and fails if another does so first.
+        """
+        project = {'project': project_id}
+        if not self.execute(project_rows.WRITE_PROJECT, project).rowcount:
+            self.execute(project_rows.INSERT_PROJECT, project)
 
     def check_fence(self) -> None:
         """Check that the actor still holds the host's lease.
@@ -199,16 +266,52 @@ def begin(run: Run) -> Iterator[Transaction]:
     except db_exc.DBConnectionError:
         if committing:
             run.unsure = True
+            _record_pools(transaction)
             LOG.warning(
                 'The response to a COMMIT was lost; retrying, which finds out '
-                'what was committed for instance %s', ', '.join({
-                    str(reservation.instance_uuid): None
-                    for _, reservation in transaction.events}))
+                'what was committed for %s', ', '.join(dict.fromkeys((
+                    *(f'instance {reservation.instance_uuid}'
+                      for _, reservation in transaction.events),
+                    *(f'notice {notice.uuid}'
+                      for _, notice, *_ in transaction.notice_events),
+                    *(f'pool {pool.uuid}'
+                      for _, pool, *_ in transaction.pool_events)))))
         raise
     for event, reservation in transaction.events:
         if event in (events.RELEASED, events.EXPIRED):
             counts.record_release(reservation.node_id)
         events.emit(event, reservation)
+    for notice_event in transaction.notice_events:
+        events.emit_notice(*notice_event)
+    _record_pools(transaction)
+    for pool_event in transaction.pool_events:
+        events.emit_pool(*pool_event)
+
+
+def delete_in_batches(query: sa.Select[Any], statement: sa.Delete) -> int:
+    """Delete rows, ``DELETED_AT_ONCE`` in a transaction; return their number.
+
+    :param query: selects the ids of that many rows that are left.
+    :param statement: deletes the rows with the ids ``:ids``.
+    """
+    def attempt(run: Run) -> int:
+        ids = [row.id for row in engine.fetch_rows(query)]
+        if ids:
+            with begin(run) as tx:
+                tx.execute(statement, {'ids': ids})
+        return len(ids)
+
+    total = 0
+    while number := run_request(attempt):
+        total += number
+    return total
+
+
+def _record_pools(tx: Transaction) -> None:
+    """Make the next request count the fleet if nodes have joined or left."""
+    if any(arrivals or departures
+           for _, _, arrivals, departures in tx.pool_events):
+        counts.record_pools()
 
 
 def read_reservations(query: sa.Select[Any]) -> list[values.Reservation]:
@@ -221,7 +324,7 @@ def _check_holder(actor: values.Actor) -> None:
     """Check at the start of a request that the actor holds the host's lease.
 
     The request may end before it reaches the fence, and a Galera member waits
-    for the writes of others when it reads, not when it updates
+    for the writes of other members when it reads, not when it updates
     (``mysql_wsrep_sync_wait = 1``).
 
     :raises: PreconditionFailed.

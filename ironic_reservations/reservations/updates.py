@@ -6,21 +6,21 @@ from collections.abc import Mapping
 import json
 from typing import Any
 
-from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import reservation_rows
-from ironic_reservations.matching import Ownership
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
+from ironic_reservations.shared import constants
 
 
 def update_reservation(
         instance_uuid: str, changes: Mapping[str, Any],
         authorize: Callable[[values.Reservation], None] = lookup.allow_all,
-        actor: values.Actor = values.NOBODY, is_restricted: bool = False
+        actor: values.Actor = values.NOBODY,
+        reach: values.Ownership = values.ALL
 ) -> values.Reservation:
     """Change a reservation.
 
@@ -30,12 +30,12 @@ def update_reservation(
         ``lease`` in seconds from now, None for no expiry.
     :param authorize: see ``lookup.get_reservation``.
     :param actor: if it names a host, only this host's reservation is changed.
-    :param is_restricted: whether the caller is bound to its project. Such a
-        caller cannot change the lease of a reservation that a host holds, or
-        of a node that the project may no longer use.
+    :param reach: that of the caller. A project-scoped caller cannot change the
+        lease of a reservation that a host holds, or of a node that the project
+        may no longer use.
     :returns: the reservation after the change.
-    :raises: NotFound; Conflict if a lease is to change and something has
-        begun on the node, or the project may no longer use the node;
+    :raises: NotFound; Conflict if a lease is to change after work on the node
+        has begun, or the project may no longer use the node;
         PreconditionFailed if the actor does not hold the host's lease; what
         ``authorize`` raises.
     """
@@ -47,7 +47,7 @@ def update_reservation(
                 run.unsure and changes.get('host') == reservation.host):
             raise lookup.make_not_found(instance_uuid)
         if 'lease' in changes:
-            check_lease(reservation, is_restricted)
+            check_lease(reservation, reach)
         return write_changes(run, reservation, changes, _find_event(changes),
                              reservation.host)
 
@@ -76,58 +76,59 @@ def write_changes(run: transaction.Run, reservation: values.Reservation,
         tx.write_one(reservation_rows.update_rows(
             [reservation.id], constants.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
-        reservation = tx.read_reservation('id', reservation.id)
+        reservation = tx.read_reservation(
+            reservation_rows.column_is('id', reservation.id))
         tx.emit(event, reservation)
     return reservation
 
 
 def is_renewable(reservation: values.Reservation, lease: int | None,
-                 is_restricted: bool) -> bool:
+                 reach: values.Ownership) -> bool:
     """Return whether a repeated request renews the lease of a reservation.
 
     :param lease: seconds; None for no expiry.
-    :param is_restricted: whether the caller is bound to its project. Such a
-        caller changes no lease of a host: it could end a build with a short
-        lease, or keep the machine with one that does not expire.
+    :param reach: that of the caller. A project-scoped caller changes no lease
+        of a host: it could end a build with a short lease, or keep the machine
+        with one that does not expire.
     """
     return (reservation.state == 'reserved'
-            and not (is_restricted and reservation.host is not None)
+            and not (reach.is_limited and reservation.host is not None)
             and (lease is not None or reservation.expires_at is not None))
 
 
-def check_lease(reservation: values.Reservation, is_restricted: bool) -> None:
+def check_lease(reservation: values.Reservation,
+                reach: values.Ownership) -> None:
     """Check that the lease of a reservation may be changed.
 
-    :param is_restricted: whether the caller is bound to its project.
+    :param reach: that of the caller.
     :raises: Conflict.
     """
     if reservation.state != 'reserved':
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is {reservation.provision_state}; '
             f'a lease can be changed only before work on the node begins.')
-    if is_restricted and reservation.host is not None:
+    if reach.is_limited and reservation.host is not None:
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is held by a compute host, which '
             f'keeps its lease.')
-    if is_restricted:
+    if reach.is_limited:
         check_may_use(reservation, json.loads(
-            reservation.request_spec or '{}').get('ownership')
-            == 'project_or_none')
+            reservation.request_spec or '{}').get('ownership'))
 
 
-def check_may_use(reservation: values.Reservation, unowned: bool) -> None:
+def check_may_use(reservation: values.Reservation, kind: str | None) -> None:
     """Check that a project may still use the node that it has reserved.
 
     Otherwise a former lessee of a machine could keep it for ever by renewing
     the reservation.
 
-    :param unowned: whether the request had the ownership ``project_or_none``,
-        so that a node without owner and lessee is allowed.
-    :raises: Conflict unless the reservation's project is the owner or the
-        lessee of its node.
+    :param kind: kind of the ownership in its request; None for ``project``.
+    :raises: Conflict.
     """
-    ownership = Ownership(reservation.project_id, unowned)
-    if not ownership.covers(reservation.node_owner, reservation.node_lessee):
+    ownership = values.Ownership(
+        reservation.project_id,
+        kind if kind == 'project_or_none' else 'project')
+    if not ownership.covers(*reservation.node_projects):
         raise exception.Conflict(
             f'Project {reservation.project_id} may no longer use node '
             f'{reservation.node_uuid}; the reservation can be released, but '

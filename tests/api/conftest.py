@@ -82,7 +82,7 @@ def ironic(request):
     ironic, database = request.getfixturevalue(f'ironic_{request.param}')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, 'get_engine', lambda: database)
-        # Counts that are cached may be those of the other database.
+        # Cached counts may be from the other database.
         ironic.capacity()
         yield ironic
 
@@ -97,7 +97,7 @@ class Elevated(service.Http):
 
 
 @pytest.fixture(scope='module')
-def cloud_of_module(ironic):
+def module_cloud(ironic):
     """A Cloud of tests.common.personas, with tokens of a fake Keystone."""
     projects = {name: uuid.uuid4().hex for name in ('a', 'b', 'service')}
     users = {persona: uuid.uuid4().hex for persona in personas.PERSONAS}
@@ -130,7 +130,7 @@ def make_token(user, projects, role, scope):
         data.set_project_scope(id=projects[scope], name=scope,
                                domain_id='default')
     if scope is not None:
-        # Keystone's roles imply those behind them.
+        # Each of Keystone's roles implies the roles after it.
         roles = ['admin', 'manager', 'member', 'reader']
         for name in roles[roles.index(role):] if role in roles else [role]:
             data.add_role(name=name)
@@ -138,9 +138,9 @@ def make_token(user, projects, role, scope):
 
 
 @pytest.fixture
-def cloud(cloud_of_module):
-    cloud_of_module.reset()
-    return cloud_of_module
+def cloud(module_cloud):
+    module_cloud.reset()
+    return module_cloud
 
 
 @pytest.fixture(scope='session')

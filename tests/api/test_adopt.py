@@ -69,6 +69,17 @@ def test_invalid_specs_are_accepted(ironic, instance):
     answers.check(ironic.http.post(OURS, json=spec), 400)
 
 
+def test_invalid_properties_of_the_image_are_accepted(ironic, instance):
+    spec = {'image': {'properties': {
+        'reservations:nonsense': 'x', 'reservations:trait:T': 'required',
+        'hw_architecture': 'x86_64'}}}
+    for status in 201, 200:
+        reservation = adopt(ironic, instance, status, **spec)
+        assert reservation['ignored'] == ['reservations:nonsense',
+                                          'reservations:trait:T']
+        assert reservation['request_spec'] == spec
+
+
 def test_all_keys_but_the_instance_are_optional(ironic, instance):
     response = ironic.http.post(ADOPT, json={
         'instance_uuid': instance.upper()})

@@ -14,7 +14,8 @@ CAPACITY = f'{OURS}/capacity'
 
 KEYS = ['resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
         'capabilities', 'traits', 'conductor_group', 'shard', 'owner',
-        'lessee', 'total', 'free', 'reserved', 'taken', 'out_of_service',
+        'lessee', 'pool_project_id',
+        'total', 'free', 'reserved', 'taken', 'out_of_service',
         'claimable']
 
 FRESH = {'Cache-Control': 'no-cache'}
@@ -26,7 +27,7 @@ LARGE = {'properties': {'memory_mb': 131072, 'cpus': 64, 'local_gb': 2000,
 
 SMALL = {'properties': {'memory_mb': 4096, 'cpus': 4, 'local_gb': 100},
          'traits': ['CUSTOM_NVME'], 'owner': 'a-project'}
-#: Two large nodes, one small, and one of which nothing is known.
+#: Two large nodes, one small node, and one without any facts.
 POOL = [LARGE, LARGE, SMALL, {}]
 
 
@@ -42,7 +43,8 @@ def test_rows(ironic, pool, node_class):
     rows = ironic.capacity(resource_class=node_class)
     assert all(list(row) == KEYS for row in rows)
     common = {'resource_class': node_class, 'conductor_group': '',
-              'shard': None, 'lessee': None, 'claimable': 0,
+              'shard': None, 'lessee': None, 'pool_project_id': None,
+              'claimable': 0,
               'reserved': 0, 'taken': 0, 'out_of_service': 0}
     assert rows == [
         {**common, 'memory_mb': 0, 'vcpus': 0, 'local_gb': 0,
@@ -181,7 +183,7 @@ def test_sums(ironic, node_class, by, expected):
     assert sorted(([row[name] for name in dict.fromkeys(by)] + [row['total']]
                    for row in rows), key=repr) == sorted(
         map(list, expected), key=repr)
-    assert all({*row} == {*by, *KEYS[11:]} and row['free'] == row['total']
+    assert all({*row} == {*by, *KEYS[12:]} and row['free'] == row['total']
                for row in rows)
 
 
@@ -241,7 +243,7 @@ def test_hold_whose_node_has_changed(ironic, pool, node_class):
         rows = ironic.capacity(resource_class=node_class,
                                host='compute-2', **query)
         assert {row['shard'] for row in rows} == {'a'}
-    # The other filters apply to such nodes, too.
+    # The other filters also apply to such nodes.
     assert ironic.capacity(resource_class='another', host='compute-1',
                            shard='a') == []
     assert ironic.capacity(resource_class=node_class, shard='a',
@@ -250,6 +252,76 @@ def test_hold_whose_node_has_changed(ironic, pool, node_class):
     ironic.set_node(hold['node_uuid'], conductor_group='rack-7', shard='a')
     assert counts(ironic.capacity(resource_class=node_class, shard='a',
                                   host='compute-1'))[131072] == (2, 1, 1)
+
+
+#: Nodes that are equal but for their lessee and the count that they belong to.
+#: Ironic sets the lessee of the first three: the project of a server.
+LEASED = [('a', 'taken'), ('b', 'taken'), ('c', 'taken'), (None, 'taken'),
+          (None, 'free'), ('b', 'free'), ('b', 'reserved'), ('b', 'taken'),
+          ('d', 'out_of_service')]
+
+
+@contextlib.contextmanager
+def leased(ironic, node_class):
+    """Create those nodes, some held by a host; yields their resource class."""
+    own_class = f'{node_class}.leased'
+    with ironic.fleet(*({**LARGE, 'resource_class': own_class, 'lessee': name}
+                        for name, _ in LEASED)) as nodes:
+        for node, (_, count) in zip(nodes, LEASED, strict=True):
+            if count in ('taken', 'reserved'):
+                ironic.create(candidate_nodes=[node.id], host='compute-1')
+            ironic.set_node(node.id, provision_state={
+                'taken': 'active', 'out_of_service': 'manageable'}.get(
+                    count, 'available'))
+        yield own_class
+
+
+def count_by_lessee(rows):
+    """Return {lessee: {count: number}}; each lessee must be unique."""
+    numbers = {row['lessee']: {name: row[name] for name in (
+        'free', 'reserved', 'taken', 'out_of_service', 'held', 'claimable')
+        if row.get(name)} for row in rows}
+    assert len(numbers) == len(rows)
+    assert all(row['total'] == sum(row[name] for name in KEYS[13:17])
+               for row in rows)
+    return numbers
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_lessee_of_a_taken_node_is_left_out(ironic, node_class):
+    """Otherwise each project with a server would have a row."""
+    expected = {None: {'free': 1, 'taken': 5, 'held': 5},
+                'b': {'free': 1, 'reserved': 1, 'held': 1},
+                'd': {'out_of_service': 1}}
+    with leased(ironic, node_class) as own_class:
+        query = {'resource_class': own_class, 'host': 'compute-1'}
+        rows = ironic.capacity(**query)
+        assert count_by_lessee(rows) == expected
+        pages = ironic.pages(CAPACITY, 'capacity', **query, limit=1)
+        assert [row for page in pages for row in page] == rows
+        # Nodes of other groups that the host holds are counted in the same
+        # way.
+        assert count_by_lessee(ironic.capacity(
+            **query, conductor_group='other')) == {
+                None: {'taken': 5, 'held': 5}, 'b': {'reserved': 1, 'held': 1}}
+        response = ironic.http.post(f'{OURS}?dry_run=true', json={
+            'resource_class': own_class})
+        answers.check(response, 200)
+        rows = ironic.capacity(resource_class=own_class)
+        assert sorted(response.json()['profiles'], key=str) == sorted(
+            rows, key=str) and len(rows) == 3
+
+
+@pytest.mark.parametrize('by', [[], ['owner']], ids=str)
+def test_lessee_of_a_taken_node_by_lessee(ironic, node_class, by):
+    with leased(ironic, node_class) as own_class:
+        rows = ironic.capacity(resource_class=own_class, host='compute-1',
+                               by=['lessee', *by])
+    assert count_by_lessee(rows) == {
+        None: {'free': 1, 'taken': 1, 'held': 1},
+        'a': {'taken': 1, 'held': 1}, 'c': {'taken': 1, 'held': 1},
+        'b': {'free': 1, 'reserved': 1, 'taken': 2, 'held': 3},
+        'd': {'out_of_service': 1}}
 
 
 # Filters
@@ -288,7 +360,7 @@ def test_conductor_group_and_shard(ironic, pool, node_class):
 
     assert set(pairs()) == {('Rack-7', 'a'), ('', 'A')}
     assert pairs(conductor_group='') == [('', 'A')]
-    for group in ('Rack-7', 'rack-7', 'RACK-7'):
+    for group in ('Rack-7', 'rack-7', 'RACK-7', ' rack-7 '):
         assert pairs(conductor_group=group) == [('Rack-7', 'a')]
     assert pairs(conductor_group='rack') == []
     assert pairs(shard='a') == [('Rack-7', 'a')]
@@ -379,3 +451,95 @@ def test_long_lists_of_traits(ironic, node_class):
         assert counts(ironic.capacity(trait='CUSTOM_Z')) == {0: (1, 0, 0)}
         answers.check(ironic.http.delete(
             f'{OURS}/{hold["instance_uuid"]}'), 204)
+
+
+# By project
+
+@pytest.fixture
+def class_of_six(node_class):
+    return f'{node_class}.six'
+
+
+@pytest.fixture
+def projects(ironic, class_of_six):
+    """Six nodes in two racks: p1 has three, p2 one, no project one."""
+    with ironic.fleet(*(
+            {'name': f'by-{number}', 'resource_class': class_of_six,
+             'properties': {'memory_mb': 1024,
+                            'capabilities': f'rack:r{number % 2}'}}
+            for number in range(6))) as nodes:
+        for number, project in enumerate(('p1', 'p1', 'p1', 'p2', None)):
+            ironic.create(candidate_nodes=[f'by-{number}'], expires_in=600,
+                          project_id=project, host='compute-1')
+        yield nodes
+    ironic.execute('DELETE FROM reservations_notices')
+
+
+def by_project(ironic, class_of_six, *names, **query):
+    """Return {project: (total, healthy, *<other numbers>)}."""
+    return {row['project_id']: tuple(
+                row[name] for name in ('total', 'healthy', *names))
+            for row in ironic.capacity(resource_class=class_of_six,
+                                       by='project_id', **query)}
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_numbers_per_project(ironic, projects, class_of_six):
+    rows = ironic.capacity(resource_class=class_of_six, by='project_id')
+    assert rows == [
+        {'project_id': project, 'total': total, 'free': free,
+         'reserved': total - free, 'taken': 0, 'out_of_service': 0,
+         'claimable': 0, 'healthy': total}
+        for project, total, free in ((None, 2, 1), ('p1', 3, 0), ('p2', 1, 0))]
+    ironic.set_node(projects[0].id, provision_state='active')
+    assert by_project(ironic, class_of_six, 'taken', 'held', host='compute-1'
+                      ) == {'p1': (3, 3, 1, 3), 'p2': (1, 1, 0, 1),
+                            None: (2, 2, 0, 1)}
+    assert [(row['capability:rack'], row['project_id'], row['total'])
+            for row in ironic.capacity(
+                resource_class=class_of_six,
+                by=['capability:rack', 'project_id'])] == [
+        ('r0', None, 1), ('r0', 'p1', 2), ('r1', None, 1), ('r1', 'p1', 1),
+        ('r1', 'p2', 1)]
+    # A free node belongs to no project any more.
+    ironic.expire(ironic.find_instance(projects[3].id))
+    assert by_project(ironic, class_of_six, 'free') == {
+        'p1': (3, 3, 0), None: (3, 3, 2)}
+    # Other rows have neither of the two.
+    assert all(list(row) == KEYS
+               for row in ironic.capacity(resource_class=class_of_six))
+    row, = ironic.capacity(resource_class=class_of_six, by='resource_class')
+    assert 'healthy' not in row
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_healthy_nodes(ironic, projects, class_of_six):
+    def count():
+        return by_project(ironic, class_of_six)
+
+    for columns in ({'maintenance': True}, {'health': 'Critical'}):
+        ironic.set_node(projects[0].id, **columns)
+        assert count() == {'p1': (3, 2), 'p2': (1, 1), None: (2, 2)}
+        ironic.set_node(projects[0].id, maintenance=None, health='Warning')
+        assert count()['p1'] == (3, 3)
+    for body, healthy in (
+            ({'kind': 'fault'}, 2), ({'kind': 'maintenance'}, 2),
+            ({'kind': 'fault', 'starts_at': '9999-01-01T00:00Z'}, 3)):
+        response = ironic.http.post(f'{OURS}/notices', json={
+            'nodes': ['by-1'], **body})
+        answers.check(response, 201)
+        assert count() == {'p1': (3, healthy), 'p2': (1, 1), None: (2, 2)}
+        ironic.execute('DELETE FROM reservations_notices')
+
+
+def test_pages_of_projects(ironic, projects, class_of_six):
+    assert [[row['project_id'] for row in page] for page in ironic.pages(
+        CAPACITY, 'capacity', resource_class=class_of_six, by='project_id',
+        limit=2)] == [[None, 'p1'], ['p2']]
+
+
+@pytest.mark.parametrize('query', [
+    {'by': 'project'}, {'by': 'PROJECT_ID'}, {'project_id': 'p1'},
+    {'by': 'healthy'}], ids=str)
+def test_no_other_keys(ironic, query):
+    answers.check(ironic.http.get(CAPACITY, params=query), 400)

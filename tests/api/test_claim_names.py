@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims by a UUID that another project uses, too."""
+"""Claims by a UUID that another project also uses."""
 
 import uuid
 

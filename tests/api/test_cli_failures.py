@@ -3,6 +3,7 @@
 
 import http.server
 import logging
+import re
 import threading
 import uuid
 
@@ -58,14 +59,53 @@ def test_wait_for_a_locked_node(ironic, after_refusal):
         assert ironic.find_instance(node.id)
 
 
-@pytest.mark.parametrize('option', ['project', 'user'])
-def test_empty_name(ironic, option):
+@pytest.mark.parametrize('option', ['project', 'user', 'instance-uuid'])
+def test_empty_value(ironic, option):
     """A script with an unset variable makes no reservation for its user."""
     with ironic.fleet({'resource_class': CLASS}) as [node]:
-        assert f'{option}_id' in get_error(run(
-            ironic.url, 'create', '--resource-class', CLASS, f'--{option}',
-            ''))
+        result = run(ironic.url, 'create', '--resource-class', CLASS,
+                     f'--{option}', '')
+        assert result.returncode == 2
+        assert (f'error: argument --{option}: must not be empty\n'
+                in result.stderr)
         assert ironic.find_instance(node.id) is None
+
+
+def test_group_of_another_project(ironic):
+    with ironic.fleet(*[{'resource_class': CLASS}] * 2) as [node, _]:
+        member = ironic.create(
+            resource_class=CLASS, candidate_nodes=[node.id],
+            project_id='team-a', group={'uuid': UNKNOWN})['instance_uuid']
+        own = ironic.create(resource_class=CLASS)['instance_uuid']
+        name_team = 'belongs to project team-a: add --project team-a'
+        for args, ident, advice in (
+                ('--group', UNKNOWN, name_team),
+                ('--dry-run --group', UNKNOWN, name_team),
+                ('--segment 0 --group', UNKNOWN, name_team),
+                ('--project team-b --group', UNKNOWN, name_team),
+                ('--claim', UNKNOWN, name_team),
+                ('--claim', member, name_team),
+                ('--project team-a --claim', own,
+                 'belongs to no project: omit --project')):
+            error = get_error(run(
+                ironic.url, 'create', '--resource-class', CLASS,
+                *args.split(), ident))
+            assert error.splitlines()[-1] == f'{ident} {advice}'
+        success = run(ironic.url, 'create', '--project', 'team-a', '--claim',
+                      member, '--resource-class', CLASS)
+        assert success.returncode == 0, success.stderr
+
+
+def test_lease_that_is_too_long(ironic):
+    """The error names the option, not the key of the request."""
+    with ironic.fleet({'resource_class': CLASS}):
+        instance = ironic.create(resource_class=CLASS)['instance_uuid']
+        for verb in (['create', '--resource-class', CLASS],
+                     ['create', '--resource-class', CLASS, '--dry-run'],
+                     ['group', 'create', '--resource-class', CLASS,
+                      '--members', '1'], ['set', instance]):
+            error = get_error(run(ironic.url, *verb, '--expires-in', '9999d'))
+            assert error.splitlines()[-1].startswith('--expires-in: must be ')
 
 
 def test_database_that_is_not_ready(ironic):
@@ -122,6 +162,28 @@ def test_lost_connection_of_a_create(server):
     assert server.requests == ['POST']
 
 
+@pytest.mark.parametrize('args', [
+    ['cordon', 'node-1'], ['notice', 'create', '--kind', 'fault', 'node-1']])
+def test_lost_connection_of_a_notice(server, args):
+    """The command names the UUID that it has made."""
+    hint, error = get_error(run(server.url, *args)).splitlines()
+    ident, = re.findall('notice ([0-9a-f-]{36}) may or may not exist', hint)
+    assert hint.endswith(f'Check with "openstack baremetal reservation '
+                         f'notice list --uuid {ident}".')
+    assert 'Connection aborted' in error
+    assert server.requests == ['POST']
+
+
+def test_lost_connection_of_a_pool(server):
+    hint, error = get_error(run(
+        server.url, 'pool', 'create', '--ram', '1', '--members', '1',
+        '--project', 'p', '--uuid', UNKNOWN)).splitlines()
+    assert f'No response: pool {UNKNOWN} may or may not exist' in hint
+    assert f'pool show {UNKNOWN}"' in hint
+    assert 'Connection aborted' in error
+    assert server.requests == ['POST']
+
+
 def test_lost_connection_of_a_get(server):
     result = run(server.url, 'capacity', '-f', 'json')
     assert (result.returncode, result.stdout.strip(), result.stderr) == (
@@ -156,7 +218,13 @@ def stock_ironic(request):
     f'set {UNKNOWN} --no-expiry', f'delete {UNKNOWN} node-1', 'capacity',
     'capacity list', 'host list', 'group create --ram 1 --members 2',
     'group list', f'group show {UNKNOWN}', f'group delete {UNKNOWN} {UNKNOWN}',
-    'audit', 'move --from a --to b', 'create --ram 1 --dry-run'])
+    'audit', 'create --ram 1 --dry-run',
+    'notice list', f'notice set {UNKNOWN} --no-end', 'notice close a b',
+    'pool list', f'pool show {UNKNOWN}', f'pool set {UNKNOWN} --no-expiry',
+    'pool create --ram 1 --members 1 --project p', f'pool delete {UNKNOWN}',
+    f'pool add {UNKNOWN} a b', f'pool remove {UNKNOWN} a',
+    f'pool replace {UNKNOWN} a',
+    'notice create --kind fault a', 'cordon a', 'uncordon a b', 'report a'])
 def test_ironic_without_the_plugin(args):
     with interceptor.RequestsInterceptor(
             lambda: stock_ironic, f'{uuid.uuid4()}.test', 80) as url:

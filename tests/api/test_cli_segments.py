@@ -64,7 +64,7 @@ def test_group_is_a_tree(cli, group):
     assert answer == group
     assert answer['levels'] == test_segments.LEVELS
     assert answer['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
-                                {'value': ['p1', 'r2'], 'nodes': 2}]
+                                 {'value': ['p1', 'r2'], 'nodes': 2}]
     assert {row['group']['segment'] for row in answer['reservations']} == {
         0, 1, 2}
 

@@ -82,8 +82,8 @@ def test_dry_run(ironic, pool, node_class):
         'resource_class': node_class, 'memory_mb': 2048, 'vcpus': 8,
         'local_gb': 100, 'cpu_arch': None, 'capabilities': {'uefi': 'true'},
         'traits': [], 'conductor_group': '', 'shard': None, 'owner': None,
-        'lessee': None, 'total': 4, 'free': 4, 'claimable': 0,
-        'reserved': 0, 'taken': 0, 'out_of_service': 0}
+        'lessee': None, 'pool_project_id': None, 'total': 4, 'free': 4,
+        'claimable': 0, 'reserved': 0, 'taken': 0, 'out_of_service': 0}
 
 
 def test_profiles_are_sorted_by_fit(ironic, node_class):
@@ -217,3 +217,35 @@ def test_special_characters(ironic, pool):
         'candidate_nodes': [text], 'extra_specs': refused_by})
     answers.check(response, 422)
     check_sum(ironic, response.json()['explanation'])
+
+
+#: Nodes of another project that carry an instance: the columns, and the reason
+#: if only the ownership excludes them.
+CARRIERS = [({'provision_state': 'active'}, 'reserved'),
+            ({'provision_state': 'available'}, 'reserved'),
+            ({'provision_state': 'deploy failed'}, 'reserved'),
+            ({'is_allocated': True}, 'allocated')]
+
+
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('ownership', ['project', 'project_or_none'])
+@pytest.mark.parametrize('columns, reason', CARRIERS, ids=str)
+def test_ownership_of_a_node_in_use(ironic, node_class, ownership, columns,
+                                    reason):
+    """Ironic leases it to the project of its server."""
+    own_class = f'{node_class}.used'
+    columns = {'lessee': 'other', **columns}
+    with ironic.fleet({'resource_class': own_class},
+                      {'resource_class': own_class}) as [node, free]:
+        if columns.pop('is_allocated', False):
+            ironic.allocate(node)
+        ironic.set_node(node.id, instance_uuid=str(uuid.uuid4()), **columns)
+        ironic.set_node(free.id, lessee='other')
+        request = {'resource_class': own_class, 'project_id': 'p',
+                   'ownership': ownership}
+        eliminated = refuse(ironic, **request)['eliminated']
+        # The node has a second reason here.
+        others = refuse(ironic, **request, memory_mb=4096)['eliminated']
+    assert eliminated[-2:] == [{'by': f'ownership={ownership}', 'nodes': 1},
+                               {'by': reason, 'nodes': 1}]
+    assert others[-1] == {'by': 'memory_mb>=4096', 'nodes': 2}

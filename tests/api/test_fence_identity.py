@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fence tells different callers."""
+"""Responses of the fence to different callers."""
 
 import pytest
 

@@ -76,7 +76,8 @@ def test_group(ironic, pool, node_class):
     assert response.headers['Location'] == (
         f'{ironic.url}{GROUPS}/{group["uuid"]}')
     assert list(group) == ['uuid', 'policy', 'by', 'project_id',
-                           'description', 'created_at', 'reservations']
+                           'description', 'created_at', 'health',
+                           'reservations']
     assert (group['policy'], group['by'], group['project_id'],
             group['description']) == ('pack', RACK, 'p', 'd')
     one, other = group['reservations']
@@ -86,6 +87,7 @@ def test_group(ironic, pool, node_class):
     for member in one, other:
         whole = ironic.show(member['instance_uuid'])
         assert whole.pop('request_spec') == {'resource_class': node_class}
+        assert whole.pop('notices') == []
         assert member == whole
         assert (member['host'], member['project_id'], member['user_id']) == (
             'compute-1', 'p', 'u')
@@ -304,7 +306,7 @@ def test_list(ironic, pool, node_class):
     groups = [create(ironic, node_class, number) for number in (1, 2, 3)]
     rows = [{**{name: group[name] for name in (
         'uuid', 'policy', 'by', 'project_id', 'description',
-        'created_at')},
+        'created_at', 'health')},
         'members': number, 'domains': []}
         for number, group in enumerate(groups, 1)]
 
@@ -502,7 +504,10 @@ def test_project_must_keep_a_lease(cloud):
     path, body = f'{GROUPS}/{group["uuid"]}', [
         bad_requests.op('remove', '/expires_in')]
     with application.set_options({'reservations': {'require_lease': True}}):
-        cloud.call('a-member', 400, 'PATCH', path, json=body)
+        for method, url, data in (('PATCH', path, body), ('POST', GROUPS, {
+                'members': 1, 'request': {'memory_mb': 1}})):
+            assert '[reservations] require_lease' in cloud.call(
+                'a-member', 400, method, url, json=data)
         cloud.call('system-member', 200, 'PATCH', path, json=body)
     cloud.call('a-member', 204, 'DELETE', path)
 
@@ -515,6 +520,70 @@ def test_claim_for_a_project(cloud):
     for project, status in (('b', 404), ('a', 201)):
         answers.check(cloud.request('system-admin', 'POST', OURS, json={
             **body, 'project_id': cloud.projects[project]}), status)
+
+
+@pytest.fixture
+def a_group(cloud):
+    """A group of project A with two segments, which have one member left."""
+    for name in 'of-a-2', 'leased-to-a-2':
+        cloud.set_node(name, shard='s')
+    group = cloud.callers['a-member'].post(GROUPS, json={
+        'members': 2, 'request': {'shard': 's', 'memory_mb': 1}, 'levels': [
+            {'by': 'shard', 'policy': 'pack', 'segment': 1}]}).json()
+    cloud.call('a-member', 204, 'DELETE',
+               f'{OURS}/{group["reservations"][0]["instance_uuid"]}')
+    yield group
+    for name in 'of-a-2', 'leased-to-a-2':
+        cloud.set_node(name, shard=None)
+
+
+def make_requests(group, ident):
+    """Return the queries and bodies of requests that name a group.
+
+    :param group: its first member was released.
+    :param ident: the UUID to name instead.
+    """
+    number, member = (row['group']['segment'] for row in group['reservations'])
+    repair = {'memory_mb': 1, 'group': {'uuid': ident, 'segment': number}}
+    return {'repair': ('', repair), 'dry run': ('?dry_run=true', repair),
+            'claim': ('', {'claim': ident}),
+            'claim of a segment': ('', {'claim': f'{ident}:{member}'})}
+
+
+@pytest.mark.parametrize('name', make_requests({'reservations': [
+    {'group': {'segment': 0}}, {'group': {'segment': 1}}]}, ''))
+@pytest.mark.parametrize('persona, more, explains', [
+    ('system-admin', {}, True), ('elevated-service', {}, True),
+    # Nova requests this for a user of B.
+    ('system-service', {'project_id': 'b'}, False),
+    ('b-member', {}, False)], ids=str)
+def test_group_of_another_project(cloud, a_group, name, persona, more,
+                                  explains):
+    more = {key: cloud.projects[value] for key, value in more.items()}
+    faults = []
+    for ident in a_group['uuid'], new_uuid():
+        query, body = make_requests(a_group, ident)[name]
+        faults.append(cloud.call(persona, 404, 'POST', f'{OURS}{query}',
+                                 json={**body, **more}).replace(ident, 'U'))
+    a = cloud.projects['a']
+    assert (faults[0] == (
+        f'Group U belongs to another project, {a}: name it with project_id '
+        f'(--project in the command).')) == explains
+    assert (faults[0] == faults[1]) == (not explains)
+    if explains:
+        query, body = make_requests(a_group, a_group['uuid'])[name]
+        cloud.call(persona, 200 if query else 201, 'POST', f'{OURS}{query}',
+                   json={**body, 'project_id': a})
+
+
+def test_claim_of_a_reservation_of_another_project(cloud):
+    hold = cloud.hold('a-member')
+    body = {'claim': hold['instance_uuid']}
+    assert cloud.call('system-admin', 404, 'POST', OURS, json=body).startswith(
+        f'Reservation {hold["instance_uuid"]} belongs to another project, '
+        f'{cloud.projects["a"]}: ')
+    assert cloud.call('b-member', 404, 'POST', OURS, json=body) == (
+        f'No reservation or group {hold["instance_uuid"]} could be found.')
 
 
 def test_claim_needs_delete(cloud, policy):

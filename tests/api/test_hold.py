@@ -2,12 +2,15 @@
 """Create, show and release a reservation."""
 
 import datetime
+import hashlib
+import json
 import uuid
 
 import pytest
 
 from tests.api.test_list import KEYS
 from tests.common import answers
+from tests.common import request_keys
 
 OURS = '/v1/reservations'
 
@@ -21,17 +24,14 @@ POOL = [{**NODE, 'name': f'pool-{number}'} for number in range(5)]
 def test_hold(ironic, pool, node_class):
     instance_uuid = str(uuid.uuid4())
     response = ironic.http.post(OURS, json={
-        'instance_uuid': instance_uuid, 'host': 'compute-1',
-        'memory_mb': 512, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 10,
-        'swap': 2, 'vcpu_weight': None, 'rxtx_factor': 1.0,
-        'name': 'bm.small', 'flavorid': 'f-1',
+        **request_keys.values(), 'instance_uuid': instance_uuid,
+        'rxtx_factor': 1.0, 'expires_in': None,
         'extra_specs': {'capabilities': 'uefi', 'hw:cpu_policy': 'shared',
                         'capabilities:gpus': '>= 2',
                         'trait:CUSTOM_NVME': 'required'},
         'image': {'id': 'i-1', 'properties': {'hw_architecture': 'x86_64'},
                   'min_ram': 0, 'min_disk': 0},
-        'resource_class': node_class, 'shard': None,
-        'project_id': 'p-1', 'user_id': 'u-1', 'description': 'd-1'})
+        'resource_class': node_class, 'shard': None})
     answers.check(response, 201)
     reservation = response.json()
     assert reservation.pop('ignored') == ['hw:cpu_policy']
@@ -43,22 +43,22 @@ def test_hold(ironic, pool, node_class):
     created_at = datetime.datetime.fromisoformat(reservation['created_at'])
     assert abs(datetime.datetime.now(datetime.UTC)
                - created_at) < datetime.timedelta(minutes=10)
-    assert {key: reservation[key] for key in KEYS[:9] + KEYS[10:12]} == {
+    outside = request_keys.values(is_in_spec=False)
+    del outside['expires_in']
+    assert reservation.items() >= {
         'instance_uuid': instance_uuid, 'node_uuid': node.id,
-        'node_name': node.name, 'host': 'compute-1', 'state': 'reserved',
+        'node_name': node.name, 'state': 'reserved',
         'provision_state': 'available', 'resource_class': node_class,
-        'project_id': 'p-1', 'user_id': 'u-1', 'expires_at': None,
-        'description': 'd-1'}
-    assert reservation['updated_at'] is None
+        'expires_at': None, 'updated_at': None, **outside}.items()
     spec = reservation['request_spec']
-    assert not set(spec) & {'instance_uuid', 'host', 'project_id', 'user_id',
-                            'description'}
-    assert spec['name'] == 'bm.small'
-    assert spec['flavorid'] == 'f-1'
+    assert not set(spec) & {'instance_uuid', 'expires_in', *outside}
+    expected = request_keys.values(is_in_spec=True)
+    del expected['shard'], expected['resource_class']
+    assert spec.items() >= expected.items()
     assert spec['extra_specs']['hw:cpu_policy'] == 'shared'
     assert ironic.show(instance_uuid) == reservation
     assert ironic.show(instance_uuid.upper()) == reservation
-    del reservation['request_spec']
+    del reservation['request_spec'], reservation['notices']
     assert ironic.list(resource_class=node_class) == [reservation]
 
     assert ironic.find_instance(node.id) == instance_uuid
@@ -121,6 +121,27 @@ def test_candidates_by_name_and_uuid(ironic, pool, node_class):
     two = ironic.create(candidate_nodes=[pool[1].id.upper()])
     assert two['node_uuid'] == pool[1].id
     ironic.create(422, candidate_nodes=['pool-3', pool[1].id])
+
+
+@pytest.mark.parametrize('path', [OURS, f'{OURS}/groups'])
+def test_repeat_of_a_request_before_an_upgrade(ironic, pool, node_class, path):
+    """An earlier release has stored it without this extra spec."""
+    spec = {'resource_class': node_class,
+            'extra_specs': {'ownership': 'any', 'hw:x': 'y'}}
+    ident = str(uuid.uuid4())
+    is_group = path != OURS
+    body = ({'uuid': ident, 'members': 1, 'request': spec} if is_group
+            else {'instance_uuid': ident, **spec})
+    answers.check(ironic.http.post(path, json=body), 201)
+    former = json.dumps({'extra_specs': {'hw:x': 'y'},
+                         'resource_class': node_class})
+    ironic.execute('UPDATE reservations SET request_spec = :s', s=former)
+    ironic.execute('UPDATE reservations_groups SET request_digest = :d',
+                   d=hashlib.sha256(json.dumps([1, former]).encode()
+                                    ).hexdigest())
+    response = ironic.http.post(path, json=body)
+    answers.check(response, 200)
+    assert response.json()['ignored'] == ['hw:x', 'ownership']
 
 
 def test_best_fit(ironic, resource_class):

@@ -83,7 +83,7 @@ def test_lease_of_another_process(ironic):
     lease = put(ironic)
     assert '2' in put(ironic, 409, OTHER)
     assert find_holder(ironic) == ONE
-    # For any remaining time.
+    # The remaining time does not matter.
     expire_leases(ironic, 60)
     put(ironic, 409, OTHER)
     assert put(ironic, ttl=600)['expires_at'] > lease['expires_at']
@@ -109,13 +109,13 @@ def test_standbys(ironic):
     # Host names differ by case.
     put(ironic, host='COMPUTE-1')
     assert count_users(ironic, 'COMPUTE-1') == (0, 0)
-    # One of them has died: it counts until its ttl has passed.
+    # A dead standby counts until its ttl has passed.
     ironic.execute('UPDATE reservations_standbys SET expires_at = '
                    f'{ironic.clock()} WHERE holder = :h', h=OTHER)
     assert count_users(ironic) == (1, 0)
     put(ironic, 409, OTHER)
     assert count_users(ironic) == (2, 0)
-    # The new holder is no standby, and the rows of the dead are deleted.
+    # The new holder is no standby, and the rows of dead standbys are deleted.
     expire_leases(ironic)
     put(ironic, holder=OTHER)
     assert count_users(ironic) == (1, 0)
@@ -123,7 +123,7 @@ def test_standbys(ironic):
 
 
 def test_standby_is_written_twice_per_ttl(ironic):
-    """It asks every two seconds; a write in a Galera cluster is expensive."""
+    """It sends a PUT every two seconds, and writes are expensive in Galera."""
     put(ironic)
 
     def read_expiry():
@@ -160,7 +160,7 @@ def test_number_of_reservations(ironic, resource_class):
         assert count_users(ironic) == (0, 0)
 
 
-def test_since(ironic):
+def test_time_of_the_takeover(ironic):
     """A renewal does not change since, not even one after the expiry."""
     put(ironic)
     ironic.execute('UPDATE reservations_hosts SET '
@@ -176,7 +176,7 @@ def test_since(ironic):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_delete(ironic):
+def test_delete_lease(ironic):
     delete_lease(ironic, 404)
     put(ironic)
     assert 'only expired leases' in delete_lease(ironic, 409)
@@ -228,7 +228,7 @@ def test_renewal_after_the_expiry(ironic):
 
 
 def test_clock_that_was_set_back(ironic):
-    """A lease with a longer rest than any ttl counts as expired."""
+    """A lease with more time left than the maximum ttl counts as expired."""
     put(ironic)
     expire_leases(ironic, 3600)
     assert [row['live'] for row in leases(ironic)] == [False]
@@ -249,7 +249,7 @@ def test_give_up(ironic):
     put(ironic, holder=OTHER)
     give_up(ironic, 412)
     expire_leases(ironic)
-    # An expired lease, too, can be given up only by its holder.
+    # Only its holder can give up an expired lease.
     give_up(ironic, 412)
     give_up(ironic, holder=OTHER)
 
@@ -259,7 +259,7 @@ def test_give_up(ironic):
     ('compute-1', 'compute-2'), ('compute-1', 'Compute-1'),
     ('compute-1', 'compute-1.example.org'), ('compute', 'comput\u00e9'),
     ('a', ' a')])
-def test_similar_names(ironic, one, other):
+def test_similar_host_names(ironic, one, other):
     put(ironic, host=one)
     put(ironic, holder=OTHER, host=other)
     assert {row['host']: row['holder'] for row in leases(ironic)} == {
@@ -270,8 +270,8 @@ def test_similar_names(ironic, one, other):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_space_at_the_end_of_a_name(ironic, hold):
-    """In a path it is refused, because MariaDB would ignore it."""
+def test_space_at_the_end_of_a_host_name(ironic, hold):
+    """A path with it is refused, because MariaDB would ignore it."""
     put(ironic)
     ironic.create(412, resource_class=hold['resource_class'],
                   host='compute-1 ', holder=ONE)
@@ -283,7 +283,7 @@ def test_space_at_the_end_of_a_name(ironic, hold):
     'c', 'c' * 255, 'compute-1.rack-7.example.org', 'a.json', 'hosts',
     'capacity', str(uuid.UUID(int=1)), 'a b', 'a%2Fb', 'a+b', 'a;b=c', 'a?b#c',
     "a' OR 1=1 --", '%', '_', '\u6f22' * 255, '\U0001f600'])
-def test_names(ironic, host):
+def test_host_names(ironic, host):
     assert put(ironic, host=host)['host'] == host
     put(ironic, host=host)
     put(ironic, 409, OTHER, host=host)
@@ -305,7 +305,7 @@ def test_case_of_the_holder_is_ignored(ironic):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_list(ironic):
+def test_list_leases(ironic):
     names = ['compute-10', 'compute-2', 'compute-1', 'Compute-3', 'a']
     for name in names:
         put(ironic, host=name)
@@ -432,7 +432,7 @@ def test_requests_without_a_holder(ironic, hold, write):
     ({'name': 'another spec'}, 409),
     ({}, 200)])
 def test_stale_holder_is_refused_first(ironic, hold, more, status):
-    """Before any other error about the request."""
+    """This error precedes all others about the request."""
     ironic.set_node(hold['node_uuid'], provision_state='active')
     body = {'resource_class': hold['resource_class'], 'host': 'compute-1',
             'holder': ONE, 'instance_uuid': hold['instance_uuid'], **more}
@@ -483,7 +483,7 @@ def test_repeat_for_another_host(ironic, hold):
 
 
 def test_adoption_of_reservations_without_a_host(ironic, pool, node_class):
-    """Reservations that were created or adopted without a host."""
+    """A host needs its lease to adopt them."""
     put(ironic)
     hold = ironic.create(resource_class=node_class)
     instance = str(uuid.uuid4())

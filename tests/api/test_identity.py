@@ -162,7 +162,7 @@ def test_caller_of_the_first_request(cloud, start):
         return webob.Response()(environ, start_response)
 
     with start({'DEFAULT': {'auth_strategy': 'noauth'}},
-                    ironic_app) as first, record_callers() as callers:
+               ironic_app) as first, record_callers() as callers:
         response = first.http.post(OURS, json=ANY)
     answers.check(response, 201)
     event, line = callers

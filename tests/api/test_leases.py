@@ -134,7 +134,7 @@ def test_late_renewal_is_a_new_reservation(ironic, pool, request_, more):
     (count,), = ironic.execute('SELECT COUNT(*) FROM nodes '
                                'WHERE instance_uuid IS NOT NULL '
                                'AND resource_class = :c',
-                       c=request_['resource_class'])
+                               c=request_['resource_class'])
     assert count == 1
 
 

@@ -11,9 +11,9 @@ from tests.common import service
 
 OURS = service.OURS
 KEYS = ['instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
-        'provision_state', 'resource_class', 'project_id', 'user_id',
-        'request_spec', 'expires_at', 'description', 'created_at',
-        'updated_at', 'links']
+        'provision_state', 'resource_class', 'health', 'maintenance',
+        'project_id', 'user_id', 'request_spec', 'expires_at', 'description',
+        'created_at', 'updated_at', 'links', 'notices']
 
 POOL = [{'name': f'pool-{number}'} for number in range(5)]
 
@@ -30,7 +30,8 @@ def five(ironic, pool, node_class):
                         {'host': 'a', 'user_id': 'u2'},
                         {}))]
     return [{name: value for name, value in reservation.items()
-             if name != 'request_spec'} for reservation in reservations]
+             if name not in ('request_spec', 'notices')}
+            for reservation in reservations]
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -98,6 +99,22 @@ def test_list_filters(ironic, five, node_class):
     assert ironic.list() == ironic.list(resource_class=node_class)
 
 
+@pytest.mark.on('sqlite', 'server')
+def test_filters_are_normalized(ironic, five, node_class):
+    """Like the same values in a request."""
+    for name in 'Gold.1', 'gold-1', ' góld 1':
+        ironic.set_node(five[0]['node_uuid'], resource_class=name)
+        classes = {'CUSTOM_GOLD_1': 1, 'gold.1': 1, 'GOLD 1': 1,
+                   'CUSTOM_GOLD_2': 0, node_class.upper(): 4}
+        if 'ó' in name:
+            classes = {name: 1, 'CUSTOM_GOLD_1': 0, 'CUSTOM_G_LD_1': 0,
+                       '_G_LD_1': 1}
+        for text, number in classes.items():
+            assert len(ironic.list(resource_class=text)) == number, text
+    assert ironic.list(node=' pool-4 ') == five[4:]
+    ironic.set_node(five[0]['node_uuid'], resource_class=node_class)
+
+
 def test_list_is_sorted_by_several_keys(ironic, five, node_class):
     expected = sorted(range(5), reverse=True)
     expected.sort(key=lambda number: five[number]['host'] or '')
@@ -119,9 +136,9 @@ def test_next_keeps_the_query(ironic, five, node_class):
     assert last['reservations'][0]['links'] == five[1]['links']
 
 
-def test_marker(ironic, five, node_class):
+def test_marker_and_limit(ironic, five, node_class):
     rows = ironic.list(resource_class=node_class,
-                          marker=five[2]['instance_uuid'])
+                       marker=five[2]['instance_uuid'])
     assert rows == five[3:]
     assert ironic.list(resource_class=node_class,
                        marker=five[2]['instance_uuid'].upper()) == five[3:]
@@ -130,7 +147,7 @@ def test_marker(ironic, five, node_class):
 @pytest.mark.parametrize('fields', [
     *KEYS, 'host,state', 'state, host', ','.join(KEYS)])
 def test_fields(ironic, five, node_class, fields):
-    # Ironic's own resources always show their links, too.
+    # Ironic's own resources also always show their links.
     names = {field.strip() for field in fields.split(',')} | {'links'}
     whole = ironic.show(five[0]['instance_uuid'])
     expected = {key: whole[key] for key in names}

@@ -16,22 +16,25 @@ import subprocess
 
 import pytest
 
-from ironic_reservations import constants
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
+from ironic_reservations.shared import constants
 from tests.common import command
 from tests.common import programs
+from tests.common import request_keys
 from tests.common import service
 from tools import services
 
 ROOT = pathlib.Path(__file__).parents[2]
 OURS = service.OURS
+KEYS = request_keys.KEYS
 CLASS = 'baremetal.options'
 # Nodes with a reservation, see World.
 HELD = [f'node-{number}' for number in range(5)]
 FREE = [f'node-{number}' for number in range(5, 9)]
 OWNED = FREE[-1]
 NEW = '99999999-2222-4333-8444-00000000000'
+LATER = '2999-12-31T18:00:00+00:00'
 
 
 class World:
@@ -45,13 +48,23 @@ class World:
         self._before = None
 
     def reset(self):
-        if self._before == self.ironic.state():
+        if self._before == self._read():
             return
         self.ironic.free_nodes(CLASS)
-        for table in 'groups', 'hosts':
+        for table in ('groups', 'history', 'hosts', 'notices', 'pool_nodes',
+                      'pools'):
             self.ironic.execute(f'DELETE FROM reservations_{table}')
         self.names = {'group': NEW + '8', 'new': NEW + '9',
                       'newer': NEW + '7'}
+        self.names['pool'] = self.ironic.http.post(f'{OURS}/pools', json={
+            'project_id': 'east', 'members': 1, 'description': 'Q1',
+            'request': {'candidate_nodes': [HELD[0], FREE[0]], 'extra_specs': {
+                'reservations:candidates': 'ordered'}}}).json()['uuid']
+        self.names['old'] = self.ironic.create(
+            resource_class=CLASS, candidate_nodes=[HELD[3]],
+            project_id='west')['instance_uuid']
+        assert self.ironic.http.delete(
+            f'{OURS}/{self.names["old"]}').status_code == 204
         group = {'group': {'uuid': self.names['group'],
                            'policy': 'soft-spread', 'by': 'capability:rack'}}
         for number, more in enumerate([
@@ -61,13 +74,25 @@ class World:
             hold = self.ironic.create(resource_class=CLASS,
                                       candidate_nodes=[HELD[number]], **more)
             self.names |= {f'i{number}': hold['instance_uuid'],
+                           f'I{number}': hold['instance_uuid'].upper(),
                            f'n{number}': hold['node_uuid']}
         for host in 'host-0', 'host-1':
             assert self.ironic.http.put(f'{OURS}/hosts/{host}', json={
                 'holder': NEW + '0', 'ttl': 600}).status_code == 200
         self.ironic.execute("UPDATE nodes SET shard = 'rack-7' "
                             'WHERE resource_class = :c', c=CLASS)
-        self._before = self.ironic.state()
+        for number, more in enumerate([
+                {'kind': 'maintenance', 'ticket': 'RMA-0'},
+                {'kind': 'fault', 'starts_at': LATER}]):
+            self.names[f'u{number}'] = self.ironic.http.post(
+                f'{OURS}/notices', json={'nodes': [HELD[number]], **more}
+            ).json()['notices'][0]['uuid']
+        self._before = self._read()
+
+    def _read(self):
+        return self.ironic.state(), *(
+            self.ironic.execute(f'SELECT * FROM reservations_{table}')
+            for table in ('history', 'notices', 'pools', 'pool_nodes'))
 
 
 @pytest.fixture(scope='module')
@@ -80,6 +105,8 @@ def world_of_module(ironic):
             'owner': 'east' if name == OWNED else None}
             for name, rack in zip([*HELD, *FREE], 'aaaabbbbb', strict=True))):
         yield World(ironic)
+        for table in 'notices', 'pool_nodes', 'pools':
+            ironic.execute(f'DELETE FROM reservations_{table}')
 
 
 @pytest.fixture
@@ -93,11 +120,12 @@ def world(world_of_module):
 
 
 def spec(**fields):
-    """Check the request spec of the reservation, or of each member."""
+    """Check the request spec of the reservation, each member or the pool."""
     def check(result, world, ironic):
         for member in result.get('reservations', [result]):
-            reservation = ironic.show(member['instance_uuid'])
-            assert reservation['request_spec'] == json.loads(json.dumps(
+            request = result.get('request') or ironic.show(
+                member['instance_uuid'])['request_spec']
+            assert request == json.loads(json.dumps(
                 {'resource_class': CLASS, **fields}) % world)
     return check
 
@@ -116,10 +144,19 @@ def has(**fields):
     return check
 
 
-def describes(text):
-    """Check the description of the reservation, or of the group."""
+def shows(key, value):
+    """Check a key of the request spec or of the reservation.
+
+    The description is the group's, if there is one. Without a Keystone the
+    project and the user are used as IDs.
+    """
+    if KEYS[key].is_in_spec:
+        return spec(**{key: value})
+    if key != 'description':
+        return has(**{key: value})
+
     def check(result, world, ironic):
-        assert result['description'] == text
+        assert result[key] == value
     return check
 
 
@@ -165,6 +202,23 @@ def members(number):
     return check
 
 
+def pool(number, **fields):
+    """Check the number of nodes of a pool, and some of its columns."""
+    def check(result, world, ironic):
+        assert len(result['nodes']) == result['total'] == number
+        assert {name: result[name] for name in fields} == fields
+    return check
+
+
+def changes_pool(*nodes, **fields):
+    """Check a pool afterwards."""
+    def check(result, world, ironic):
+        pool = ironic.show(f'pools/{world["pool"]}')
+        assert [node['name'] for node in pool['nodes']] == [*nodes]
+        assert {name: pool[name] for name in fields} == fields
+    return check
+
+
 def rows(*names, column='Node'):
     """Check a column of the table."""
     def check(result, world, ironic):
@@ -202,6 +256,36 @@ def then(name, **fields):
     return check
 
 
+def notices(*nodes, **fields):
+    """Check the columns of the notices in the table."""
+    def check(result, world, ironic):
+        assert sorted(row['Node'] for row in result) == [*nodes]
+        for row in result:
+            assert {name: row[name] for name in fields} == {
+                name: value % world if isinstance(value, str) else value
+                for name, value in fields.items()}
+    return check
+
+
+def changes_notice(uuid, **fields):
+    """Check a notice afterwards; the command prints nothing."""
+    def check(result, world, ironic):
+        assert result == ''
+        [notice] = ironic.http.get(
+            f'{OURS}/notices?uuid={world[uuid]}').json()['notices']
+        assert {name: notice[name] for name in fields} == fields
+    return check
+
+
+def is_within(result, world, ironic):
+    """Check that the notice is planned for the next hours."""
+    [row] = result
+    assert row['State'] == 'planned'
+    for name, hours in ('Starts At', 1), ('Ends At', 2):
+        assert abs(ironic.seconds_left({'expires_at': row[name]})
+                   - hours * 3600) < 60
+
+
 def all_of(*checks):
     def check(result, world, ironic):
         for check_part in checks:
@@ -212,8 +296,10 @@ def all_of(*checks):
 # For both commands that hold nodes, always with the resource class.
 HOLD = [
     ('', spec()),
-    ('--ram 1024 --vcpus 2 --disk 20 --ephemeral 10 --swap 512',
-     spec(memory_mb=1024, vcpus=2, root_gb=20, ephemeral_gb=10, swap=512)),
+    (' '.join(KEYS[name].option for name in request_keys.SIZES),
+     spec(**{name: KEYS[name].value for name in request_keys.SIZES})),
+    *((key.option, shows(name, key.value)) for name, key in KEYS.items()
+      if key.option and name not in request_keys.SIZES),
     ("--trait CUSTOM_NVME --forbidden-trait CUSTOM_A "
      "--forbidden-trait CUSTOM_B --capability rack "
      "--capability 'gpus=>= 2'",
@@ -226,10 +312,11 @@ HOLD = [
      extra(capabilities='gpus,rack')),
     ('--capability gpus --property capabilities=gpus:4',
      extra(capabilities='gpus:4,gpus')),
-    ("--conductor-group '' --shard rack-7 --candidate-node node-6 "
-     '--candidate-node elsewhere',
-     spec(conductor_group='', shard='rack-7',
-          candidate_nodes=['elsewhere', 'node-6'])),
+    ('--candidate-node node-6 --candidate-node elsewhere',
+     spec(candidate_nodes=['elsewhere', 'node-6'])),
+    ('--candidate-node node-6 --candidate-node elsewhere --ordered',
+     spec(candidate_nodes=['node-6', 'elsewhere'],
+          extra_specs={'reservations:candidates': 'ordered'})),
     ('--match exact --ram 4096', spec(
         memory_mb=4096, extra_specs={'reservations:match': 'exact'})),
     ('--match at_least', extra(**{'reservations:match': 'at_least'})),
@@ -237,11 +324,7 @@ HOLD = [
     ('--ownership project --project east', has(node_name=OWNED)),
     ('--ownership project_or_none --project east',
      spec(ownership='project_or_none')),
-    ('--expires-in 600 --host host-9', all_of(lease, has(host='host-9'))),
-    # Without a Keystone these are used as ids.
-    ('--project west --project-domain a --user ann --user-domain b',
-     has(project_id='west', user_id='ann')),
-    ("--description 'for Friday'", describes('for Friday')),
+    ('--expires-in 600', lease),
     ('--dry-run', is_dry_run),
 ]
 
@@ -288,6 +371,64 @@ TABLE = [
     ('group show %(group)s', policy('soft-spread', RACK, [1, 1])),
     ('group delete %(group)s', says('Deleted group %(group)s\n')),
 
+    *((f'pool create --resource-class {CLASS} --members 1 --project p {args}',
+       expected) for args, expected in HOLD
+      if not args.startswith(('--user', '--host', '--ownership project '))),
+    (f'pool create --resource-class {CLASS} --members 1 --project east '
+     '--ownership project --uuid %(new)s',
+     lambda result, world, ironic: (
+         result['uuid'] == world['new']
+         and result['nodes'][0]['name'] == OWNED)),
+    (f'pool create --resource-class {CLASS} --members 3 --project p '
+     f'--expires-at {LATER} --description Q2',
+     pool(3, project_id='p', description='Q2', expires_at=LATER)),
+    *((f'pool create --resource-class {CLASS} --members 1 --project p '
+       f'--{name} {RACK}', pool(1, policy=name, by=RACK))
+      for name in ('spread', 'pack', 'soft-spread', 'soft-pack')),
+    (f'pool create --resource-class {CLASS} --members 4 --project p --level '
+     f'by={RACK},policy=pack,segment=2', pool(4, policy=None, levels=[
+         {'by': RACK, 'policy': 'pack', 'segment': 2}])),
+    ('pool list', rows('%(pool)s', column='UUID')),
+    ('pool list --limit 1 --all-projects', rows('%(pool)s', column='UUID')),
+    ('pool list --marker %(pool)s', rows(column='UUID')),
+    ('pool list --node node-0', rows('%(pool)s', column='UUID')),
+    ('pool list --node node-5', rows(column='UUID')),
+    ('pool list --project west --project-domain a', rows(column='UUID')),
+    ('pool list', columns(
+        'UUID,Project ID,Description,Total,Free,Reserved,Taken,'
+        'Out Of Service,Healthy,Expires At')),
+    ('pool show %(pool)s', pool(1, description='Q1', reserved=1)),
+    (f'pool set %(pool)s --expires-at {LATER} --description Q2',
+     changes_pool('node-0', expires_at=LATER, description='Q2')),
+    ("pool set %(pool)s --no-expiry --description ''",
+     changes_pool('node-0', expires_at=None, description=None)),
+    ('pool set %(pool)s --expires-in 30d',
+     changes_pool('node-0', description='Q1')),
+    ('pool add %(pool)s node-6', changes_pool('node-0', 'node-6')),
+    ('pool replace %(pool)s node-0', pool(1, free=1)),
+    ('pool replace %(pool)s node-0', changes_pool('node-5')),
+    ('pool remove %(pool)s node-0', says('Removed node node-0\n')),
+    ('pool delete %(pool)s', says('Deleted pool %(pool)s\n')),
+
+    ('history', rows('node-3')),
+    ('history node-3', rows('node-3', 'node-3')),
+    ('history node-3', rows('%(i3)s', '%(old)s', column='Instance UUID')),
+    ('history %(n3)s --limit 1', rows('node-3', 'node-3')),
+    ('history --limit 1', rows('node-3')),
+    ('history node-3 --instance-uuid %(i3)s', rows('node-3')),
+    ('history node-3 --instance-uuid %(I3)s', rows('node-3')),
+    ('history --instance-uuid %(old)s', rows('release', column='Ended By')),
+    ('history --project west --project-domain a', rows('node-3')),
+    ('history --project east', rows()),
+    ('history --ended-after 1d --all-projects', rows('node-3')),
+    ('history --ended-after 2999-01-01', rows()),
+    ('history', columns('Node,Instance UUID,Project ID,Description,'
+                        'Created At,Ended At,Ended By')),
+    ('history node-3 --long', columns(
+        'Node UUID,Node Name,Node Owner,Instance UUID,Host,Resource Class,'
+        'Health,Maintenance,Project ID,Description,User ID,Group,Expires At,'
+        'Created At,Updated At,Ended At,Ended By')),
+
     ('list', rows(*HELD)),
     ('list --host host-1', rows('node-1')),
     ('list --node node-2', rows('node-2')),
@@ -308,8 +449,8 @@ TABLE = [
     ('list --expires-before 9999-12-31', rows('node-1')),
     ('list --long', columns(
         'Instance UUID,Node UUID,Node Name,Host,State,Provision State,'
-        'Resource Class,Project ID,Description,User ID,Request Spec,Group,'
-        'Expires At,Created At,Updated At')),
+        'Resource Class,Health,Maintenance,Notices,Project ID,Description,'
+        'User ID,Request Spec,Group,Expires At,Created At,Updated At')),
     ('list --fields host updated_at', columns('Host,Updated At')),
     (f'list --fields {" ".join(reservation.DETAILS)}', columns(
         ','.join(output.format_headers(reservation.DETAILS)))),
@@ -355,18 +496,97 @@ TABLE = [
           ('--all-projects', counts(Total=9)),
           ('--long', columns(
               'Resource Class,Memory MB,VCPUs,Local GB,CPU Arch,Traits,'
-              'Capabilities,Conductor Group,Shard,Owner,Lessee,Total,Free,'
-              'Reserved,Taken,Out Of Service,Claimable')),
+              'Capabilities,Conductor Group,Shard,Owner,Lessee,'
+              'Pool Project ID,Total,Free,Reserved,Taken,Out Of Service,'
+              'Claimable')),
           ('--by capability:rack --by owner', all_of(
               columns('capability:rack,Owner,Total,Free,Reserved,Taken,'
                       'Out Of Service'),
               rows('a', 'b', 'b', column='capability:rack'),
+              counts(Total=9, Free=4, Reserved=5))),
+          ('--by project_id', all_of(
+              columns('Project ID,Total,Free,Reserved,Taken,Out Of Service,'
+                      'Healthy'),
               counts(Total=9, Free=4, Reserved=5))),
           ('--by shard --long --host host-0', all_of(
               columns('Shard,Total,Free,Reserved,Taken,Out Of Service,Held,'
                       'Claimable'),
               counts(Held=1, Claimable=3))),
           ('--map', counts(Total=9, Free=4, Reserved=5, Taken=0))]),
+
+    ('notice list', notices('node-0', 'node-1')),
+    ('notice list --limit 1', notices('node-0')),
+    ('notice list --all-projects', notices('node-0', 'node-1')),
+    ('notice list --uuid %(u1)s', notices('node-1', UUID='%(u1)s')),
+    ('notice list --node node-1', notices('node-1')),
+    ('notice list --node %(n0)s --ticket RMA-0', notices(
+        'node-0', Kind='maintenance', Cordon=True, State='open',
+        Ticket='RMA-0', Category=None, **{'Ends At': None})),
+    ('notice list --kind maintenance', notices('node-0')),
+    ('notice list --kind fault', notices('node-1', Cordon=False)),
+    ('notice list --kind retirement', rows()),
+    ('notice list --state open', notices('node-0')),
+    ('notice list --state planned', notices('node-1', State='planned')),
+    ('notice list --state closed', rows()),
+    ('notice list', columns('UUID,Node,Kind,Cordon,State,Starts At,Ends At,'
+                            'Category,Ticket')),
+    ('notice list --long', columns(
+        'UUID,Node UUID,Node Name,Kind,Cordon,State,Starts At,Ends At,'
+        'Category,Ticket,Description,Action,Created By,Created At,'
+        'Updated At')),
+
+    ('notice create --kind maintenance node-5', notices(
+        'node-5', Kind='maintenance', Cordon=True, State='open')),
+    ('notice create --kind retirement --no-cordon node-5 node-6', notices(
+        'node-5', 'node-6', Kind='retirement', Cordon=False)),
+    ('notice create --kind fault --cordon --by capability:rack=a',
+     notices(*HELD[:4], Kind='fault', Cordon=True)),
+    ('notice create --kind fault --all-projects --uuid %(new)s %(n2)s',
+     notices('node-2', UUID='%(new)s')),
+    ('cordon node-5 node-6', notices(
+        'node-5', 'node-6', Kind='maintenance', Cordon=True)),
+    ('cordon --by shard=rack-7 --all-projects', notices(*HELD, *FREE)),
+    *((f'cordon --kind {kind} node-5', notices(
+        'node-5', Kind=kind, Cordon=True))
+      for kind in ('maintenance', 'retirement', 'fault')),
+    *((f'{verb} node-5 {args}', expected)
+      for verb in ('cordon', 'notice create --kind fault')
+      for args, expected in [
+          (f'--starts-at {LATER}', notices(
+              'node-5', **{'Starts At': LATER, 'Ends At': None})),
+          ('--starts-at 1h --ends-at 2h', is_within),
+          ('--category gpu --description x --ticket T --uuid %(new)s',
+           notices('node-5', UUID='%(new)s', Category='gpu', Ticket='T'))]),
+    ("report node-2 --category gpu --description 'XID 79' --ticket T "
+     '--uuid %(new)s', notices('node-2', UUID='%(new)s', Kind='fault',
+                               Cordon=False, Category='gpu', Ticket='T')),
+    ('report %(i2)s', notices('node-2')),
+    ('report %(n2)s --all-projects', notices('node-2')),
+
+    ('notice set %(u0)s --ticket RMA-1 --category gpu --description x '
+     '--action y', changes_notice('u0', ticket='RMA-1', category='gpu',
+                                  description='x', action='y')),
+    ("notice set %(u0)s --ticket ''", changes_notice('u0', ticket=None)),
+    ("notice set %(u0)s --category '' --description '' --action ''",
+     changes_notice('u0', ticket='RMA-0', category=None)),
+    ('notice set %(u0)s --no-cordon --node node-0',
+     changes_notice('u0', cordon=False)),
+    ('notice set %(u1)s --cordon --all-projects',
+     changes_notice('u1', cordon=True)),
+    (f'notice set %(u0)s --ends-at {LATER}',
+     changes_notice('u0', ends_at=LATER)),
+    ('notice set %(u1)s --no-end', changes_notice('u1', ends_at=None)),
+    (f'notice set %(u0)s --starts-at {LATER}',
+     changes_notice('u0', state='planned')),
+    ('notice close %(u0)s %(u1)s --all-projects', says(
+        'Closed notice %(u0)s, node node-0\n'
+        'Closed notice %(u1)s, node node-1\n')),
+    ('notice close %(u0)s --node node-0 --action fan', says(
+        'Closed notice %(u0)s, node node-0\n')),
+    ('uncordon node-0 --action fan', says(
+        'Uncordoned node node-0, closed notice %(u0)s\n')),
+    ('uncordon %(n0)s --all-projects', says(
+        'Uncordoned node %(n0)s, closed notice %(u0)s\n')),
 
     ('host list', rows('host-0', 'host-1', column='Host')),
     ('host list --host host-1', rows('host-1', column='Host')),
@@ -391,6 +611,12 @@ FAILING = [
     ('host delete host-0', 'only expired leases can be deleted'),
     (f'create --resource-class {CLASS} --group %(group)s --segment 0',
      'has no segment 0'),
+    ('notice set %(u0)s --node node-1 --no-cordon', 'No notice '),
+    ('notice set %(u0)s', 'Nothing to set: give --cordon, '),
+    ('pool set %(pool)s', 'Nothing to set: give --expires-at, '),
+    ('pool add %(pool)s node-0', 'node-0: Node node-0 is already in pool '),
+    ('pool remove %(pool)s node-5', 'node-5: Node node-5 is not in pool '),
+    ('uncordon node-5', 'node-5: It has no open cordon.'),
     ('explain', 'Nothing constrains the node: give a server, '),
     (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]
@@ -398,10 +624,8 @@ FAILING = [
 
 @pytest.mark.parametrize(('args', 'expected'), TABLE,
                          ids=[args for args, _ in TABLE])
-def test_option(ironic, world, args, expected):
-    verb = args.partition(' ')[0]
-    prints = verb in ('set', 'delete') or args.startswith((
-        'group set', 'group delete'))
+def test_each_option(ironic, world, args, expected):
+    prints = '-f' not in PARSERS[find_command(args)]._option_string_actions
     result = command.run(
         ironic.url, 'baremetal', 'reservation', *shlex.split(args % world),
         *([] if prints else ['-f', 'json']))
@@ -414,7 +638,7 @@ def test_option(ironic, world, args, expected):
 
 @pytest.mark.parametrize(('args', 'expected'), FAILING,
                          ids=[args for args, _ in FAILING])
-def test_failure(ironic, world, args, expected):
+def test_failed_command(ironic, world, args, expected):
     result = command.run(ironic.url, 'baremetal', 'reservation',
                          *shlex.split(args % world))
     assert result.returncode == 1
@@ -455,7 +679,8 @@ ELSEWHERE = {'audit': 'tests/nova/test_audit.py',
              'move': 'tests/nova/test_move.py',
              'create': 'tests/functional/test_cli.py',
              'explain': 'tests/cloud/test_day_two.py',
-             'group create': 'tests/functional/test_cli.py'}
+             'group create': 'tests/functional/test_cli.py',
+             'pool create': 'tests/functional/test_cli.py'}
 
 
 @pytest.mark.parametrize('name', PARSERS)
@@ -469,6 +694,50 @@ def test_no_option_is_missing(name):
             r"[',\[\]()]", ' ', (ROOT / path).read_text())))
     assert rows
     assert [*find_missing(PARSERS[name], rows)] == []
+
+
+#: Words that a command requires in addition to its arguments.
+REQUIRED = {'move': ['--from', 'a', '--to', 'b'],
+            'notice create': ['--kind', 'fault'],
+            'group create': ['--members', '1'],
+            'pool create': ['--members', '1', '--project', 'a']}
+
+
+#: Options of these commands that may be empty; other options have defaults.
+MAY_BE_EMPTY = {
+    'notice set': ['--category', '--description', '--ticket', '--action'],
+    'notice create': [], 'cordon': [], 'report': []}
+
+
+def list_empty_values():
+    """Yield commands, and words with an empty option or argument."""
+    for name, parser in PARSERS.items():
+        positionals = parser._positionals._group_actions
+        arguments = ['a'] * sum(action.nargs != '?' for action in positionals)
+        if positionals:
+            yield name, [*REQUIRED.get(name, []), *arguments[1:], '']
+        # The members of a group have two options, of which one is required.
+        for action in parser._optionals._group_actions:
+            option = action.option_strings[0]
+            required = REQUIRED.get(name, [])[
+                2 * (option == '--instance-uuid'):]
+            if action.nargs != 0:
+                yield name, [*arguments, *required, option, '']
+
+
+@pytest.mark.parametrize(('name', 'words'), [*list_empty_values()])
+def test_empty_value(capsys, name, words):
+    """For example that of an unset variable in a script."""
+    if words[-2:-1] and words[-2] in MAY_BE_EMPTY.get(name, [
+            '--conductor-group', '--description']):
+        PARSERS[name].parse_args(words)
+        return
+    with pytest.raises(SystemExit) as error:
+        PARSERS[name].parse_args(words)
+    message = capsys.readouterr().err
+    assert error.value.code == 2 and 'required' not in message
+    argument = next((word for word in words[-2:-1] if word[0] == '-'), '<')
+    assert f'error: argument {argument}' in message
 
 
 # Completion by bash
@@ -501,6 +770,13 @@ def completion(tmp_path_factory):
     ('baremetal reservation', 'g', 'group'),
     ('baremetal reservation group', '', 'create delete list set show'),
     ('baremetal reservation host', '', 'delete list'),
+    ('baremetal reservation notice', '', 'close create list set'),
+    ('baremetal reservation', 'p', 'pool'),
+    ('baremetal reservation pool', '',
+     'add create delete list remove replace set show'),
+    ('baremetal reservation pool create', '--expires',
+     '--expires-at --expires-in'),
+    ('baremetal reservation cordon', '--starts', '--starts-at'),
     ('baremetal reservation create', '--soft', '--soft-spread --soft-pack'),
     ('baremetal reservation group create', '--me', '--members'),
     ('baremetal reservation set', '--no', '--no-expiry'),

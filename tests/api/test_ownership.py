@@ -147,7 +147,7 @@ def test_owner_of_the_node(cloud):
     second, = uuids(cloud, 'b-member', limit=1, marker=first)
     assert {first, second} == set(rows)
     assert uuids(cloud, 'b-member', marker=second) == []
-    # The project of the reservation sees it, too.
+    # The project of the reservation also sees it.
     assert cloud.get('a-reader', url(reservation)) == reservation
     assert reservation['instance_uuid'] in uuids(cloud, 'a-reader')
     # The owner may release the reservation, but not take it over.
@@ -167,6 +167,25 @@ def test_lessee_does_not_see_reservations_of_others(cloud):
     for method in 'GET', 'DELETE':
         cloud.call('a-member', 404, method, url(reservation))
     assert reservation['instance_uuid'] not in uuids(cloud, 'a-member')
+
+
+@pytest.mark.parametrize('lessee, persona, expected', [
+    ('a', 'a-member', 1), ('a', 'b-member', 0), ('b', 'b-member', 1),
+    ('b', 'a-member', 0), ('a', 'system-reader', 1), ('b', 'b-reader', 1)])
+def test_project_sees_the_machines_of_its_servers(cloud, lessee, persona,
+                                                  expected):
+    """A row does not show their lessee, which decides who sees them."""
+    cloud.set_node('free-2', provision_state='active',
+                   lessee=cloud.projects[lessee])
+    try:
+        response = cloud.request(persona, 'GET', f'{OURS}/capacity',
+                                 headers={'Cache-Control': 'no-cache'})
+        answers.check(response, 200)
+    finally:
+        cloud.set_node('free-2', provision_state='available', lessee=None)
+    rows = response.json()['capacity']
+    assert sum(row['taken'] for row in rows) == expected
+    assert all(row['lessee'] is None for row in rows if row['taken'])
 
 
 # A project that may no longer use the node
@@ -299,7 +318,8 @@ def test_require_lease(cloud):
                 assert cloud.call(
                     'a-member', 400, 'POST', f'{OURS}{query}',
                     json={**ANY, **more}) == (
-                        'expires_in: is required, at most 2592000 (30d), '
-                        'see [reservations] max_lease')
+                        'expires_in: is required, because [reservations] '
+                        'require_lease is set; it must be at most 2592000 '
+                        '(30d), see [reservations] max_lease')
         assert cloud.hold('a-member', expires_in=60)['expires_at']
         assert cloud.hold('system-service')['expires_at'] is None

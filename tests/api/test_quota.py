@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Responses when a limit in Keystone is exceeded.
 
-tests/db/test_quota.py tests the counts, tests/functional/test_keystone.py a
+tests/core/test_quota.py tests the counts, tests/functional/test_keystone.py a
 real Keystone.
 """
 

@@ -101,8 +101,6 @@ def empty(configuration, shared_directory, tmp_path, monkeypatch, clock):
         sa.event.listen(database, 'checkout', clock.install)
         monkeypatch.setattr(engine, 'get_engine', lambda: database)
         ironic.capacity()  # Or the count of another database is used.
-        # The choice among equal nodes is random.
-        random.seed(1)
         yield ironic
         random.seed()
 
@@ -119,6 +117,8 @@ class Recorder:
 
         :param sample: name of the sample of the response, or None.
         """
+        # The choice among equal nodes is random.
+        random.seed(1)
         response = self._callers[caller].request(
             method, f'{OURS}{path}', json=body)
         answers.check(response, status)
@@ -217,6 +217,39 @@ def test_samples_of_groups(empty, recorder, clock):
                 'resource_class': 'baremetal.ghost'}}, 201)
             send('group-list-response', 'GET', '/groups?limit=2')
         send(None, 'PATCH', f'/groups/{request["uuid"]}', read('group-update'))
+
+
+def test_samples_of_the_history(empty, recorder, clock):
+    send, request = recorder.send, read('create')
+    with empty.fleet(*GOLD):
+        node = send(None, 'POST', '', request, 201).json()['node_uuid']
+        clock.now += datetime.timedelta(hours=3)
+        empty.set_node(node, instance_uuid=None, owner=PROJECT)
+        # Purges the reservation of a server that was deleted.
+        send(None, 'GET', f'/{request["instance_uuid"]}', status=404)
+        send(None, 'POST', '', {'candidate_nodes': [node]}, 201)
+        send('history-response', 'GET', '/history?node=node-2')
+
+
+def test_samples_of_notices(empty, recorder):
+    send, request = recorder.send, read('notice-create')
+    with empty.fleet(*GOLD[:2]):
+        send('notices-response', 'POST', '/notices', request, 201)
+        send(None, 'PATCH', f'/notices/{request["uuid"]}?node=node-1',
+             read('notice-update'))
+
+
+def test_samples_of_pools(empty, recorder):
+    send, request = recorder.send, read('pool-create')
+    with empty.fleet(*GHOSTS):
+        pool = send('pool-create-response', 'POST', '/pools', request,
+                    201).json()
+        send('pool-list-response', 'GET', '/pools?limit=1')
+        path = f'/pools/{request["uuid"]}'
+        send(None, 'PATCH', path, read('pool-update'))
+        body = read('pool-replace')
+        assert body['replaces'] in [node['name'] for node in pool['nodes']]
+        send(None, 'POST', f'{path}/nodes', body)
 
 
 def test_samples_are_responses():

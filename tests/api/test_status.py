@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of "upgrade check", in the process of the tests.
 
-tests/db/test_migrations.py runs the command, with and without our tables.
+tests/core/test_migrations.py runs the command, with and without our tables.
 """
 
 import os
@@ -63,6 +63,21 @@ def test_unowned_nodes(check, policy, rule, changes,
     result, details = check(changes)[1]['Unowned nodes']
     assert result == expected
     assert ('create_unowned' in details) == (expected == 'Warning')
+
+
+def test_prepared_nodes(check, ironic):
+    """Only available nodes without an instance count."""
+    info = '{"image_source": "x"}'
+    for columns, number in [
+            ({}, 0), ({'instance_info': info}, 2),
+            ({'provision_state': 'active', 'instance_info': info}, 0)]:
+        with ironic.fleet({'resource_class': 'a', **columns},
+                          {'resource_class': 'a', **columns},
+                          {'resource_class': 'a'}):
+            result, details = check({})[1]['Prepared nodes']
+        assert result == ('Warning' if number else 'Success')
+        assert (f'{number} available nodes carry an instance_info'
+                in details) == bool(number)
 
 
 def test_policy_rules(check, policy):

@@ -159,8 +159,10 @@ def test_project(cloud, a_hold):
 
 def test_require_lease(cloud, a_hold):
     with application.set_options({'reservations': {'require_lease': True}}):
-        patch_as(cloud, 'a-member', a_hold, 400,
-                 op('remove', '/expires_in'))
+        fault = patch_as(cloud, 'a-member', a_hold, 400,
+                         op('remove', '/expires_in'))
+        assert fault.startswith('expires_in: is required, because '
+                                '[reservations] require_lease is set; ')
         patch_as(cloud, 'a-member', a_hold, 200, lease(50))
         patch_as(cloud, 'system-admin', a_hold, 200,
                  op('remove', '/expires_in'))

@@ -8,6 +8,7 @@ time.
 
 import contextlib
 import functools
+import importlib.metadata
 import json
 import os
 import signal
@@ -31,6 +32,9 @@ LEASE = 25
 #: Seconds of each half of a deployment: long enough to kill something.
 DEPLOY_DELAY = 4
 CLASS = 'CUSTOM_BAREMETAL_GOLD'
+#: Whether a host completes its builds and rebuilds when it starts. Before 34
+#: Nova sets these servers to ERROR.
+COMPLETES = int(importlib.metadata.version('nova').partition('.')[0]) >= 34
 
 
 @functools.cache

@@ -11,11 +11,11 @@ SECOND = 'compute-1b'
 TTL = 30
 
 
-def get_lease(cloud):
+def get_lease(cloud, host=HOST):
     leases = {lease['host']: lease for lease in cloud.system.baremetal.get(
         '/reservations/hosts').json()['hosts']}
-    assert HOST in leases and leases[HOST]['live']
-    return leases[HOST]
+    assert host in leases and leases[host]['live']
+    return leases[host]
 
 
 def wait_for_host(cloud):
@@ -44,10 +44,10 @@ def start_standby(cloud, name):
     wait('waits for the lease of host')
 
 
-def wait_for_takeover(cloud, holder, since):
+def wait_for_takeover(cloud, holder, since, host=HOST):
     """Return the successor of a holder, and the seconds until its takeover."""
     def check():
-        successor = get_lease(cloud)['holder']
+        successor = get_lease(cloud, host)['holder']
         assert successor != holder
         return successor
     return eventually(check), time.monotonic() - since

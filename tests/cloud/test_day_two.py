@@ -78,7 +78,7 @@ def test_why_a_server_does_not_start(cloud, flavors):
 def test_why_a_flavor_would_not_start(cloud, flavors, name):
     specs, reason = FLAVORS[name]
     result = explain(cloud, '--flavor', flavors(specs), '--image',
-                    trial_cloud.IMAGE, '--project', 'demo')
+                     trial_cloud.IMAGE, '--project', 'demo')
     assert reason in json.dumps(result)
     assert ('placement' in result) == (name != 'rack')
 
@@ -105,7 +105,7 @@ def test_why_it_would_not_start_in_a_zone(cloud):
 
 def test_what_would_start(cloud):
     result = explain(cloud, '--flavor', trial_cloud.FLAVOR, '--project',
-                    'demo', status=0)
+                     'demo', status=0)
     assert result['matching_nodes'] == sum(
         row['free'] for row in result['profiles']) == 12
     assert 'placement' not in result
@@ -247,7 +247,7 @@ def get_error(cloud, *args, user='admin', status=1):
 
 def test_what_is_free(cloud):
     rows = run(cloud, 'capacity', 'list', '--all-projects', '--by',
-                       'capability:rack')
+               'capability:rack')
     assert {row['capability:rack']: row['Free'] for row in rows} == {
         f'r{number}': 3 for number in range(1, 5)}
 
@@ -324,8 +324,8 @@ def test_unhealthy_machine(cloud):
         error = get_error(cloud, *command, user='system')
         assert re.search(r'\| health +\| +1 \|\n', error)
         [row] = run(cloud, 'capacity', 'list', '--by',
-                            'resource_class', '--long', '--no-cache',
-                            user='system')
+                    'resource_class', '--long', '--no-cache',
+                    user='system')
         assert (row['Free'], row['Out Of Service']) == (11, 1)
         health('Warning')
         reservation = run(cloud, *command, user='system')

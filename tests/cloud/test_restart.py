@@ -28,6 +28,7 @@ NOVA_WAITS = 200
 REASONS = ('nova-compute was restarted before deployment began',
            'the request to build it was lost')
 
+
 @pytest.fixture
 def slow_cloud(cloud):
     """A cloud in which ten deployments overlap."""
@@ -78,7 +79,7 @@ def stop(cloud, name, number, timeout=NOVA_WAITS):
 @pytest.mark.parametrize('number', [
     signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_ten_builds(slow_cloud, number):
-    """No build is lost."""
+    """No build is lost, unless Nova gives it up."""
     cloud = slow_cloud
     host = cloud.cloud.hosts[0]
     servers = cloud.boot_one_each(host, 10)
@@ -92,6 +93,9 @@ def test_ten_builds(slow_cloud, number):
         assert count_deploying(cloud, 10) == before
     print(f'Exited {time.monotonic() - start:.0f} s after {number.name}')
     cloud.cloud.start(host)
+    if not operator.COMPLETES:
+        assert set(cloud.settle(servers).values()) == {'ERROR'}
+        return
     assert set(cloud.settle(servers).values()) == {'ACTIVE'}
     print(f'Ten servers are built {time.monotonic() - start:.0f} s after it')
     eventually(cloud.assert_no_findings)
@@ -99,7 +103,7 @@ def test_ten_builds(slow_cloud, number):
 
 
 def test_rebuild_that_waits(cloud):
-    """A rebuild that was requested during a restart is completed."""
+    """A rebuild that was requested during a restart."""
     host = cloud.cloud.hosts[0]
     [server] = cloud.boot_on(host, 1)
     compute = cloud.connection.compute
@@ -107,6 +111,9 @@ def test_rebuild_that_waits(cloud):
     image = cloud.server_options()['image_id']
     compute.rebuild_server(server, image=image)
     cloud.cloud.start(host)
+    if not operator.COMPLETES:
+        assert cloud.settle([server]) == {server: 'ERROR'}
+        return
     assert cloud.settle([server]) == {server: 'ACTIVE'}
     [rebuild] = cloud.request_ids(server, 'rebuild')
     assert set(cloud.results(server, rebuild)) == {'Success'}
@@ -196,8 +203,10 @@ class Round:
                     assert any(reason in fault['message']
                                for reason in REASONS), (operation, fault)
                 else:
-                    # Nova ends rebuilds in a queue in this way.
-                    assert with_move or operation == 'rebuild'
+                    # Nova ends rebuilds in a queue in this way, and before
+                    # 34 builds too.
+                    assert (with_move or operation == 'rebuild'
+                            or not operator.COMPLETES)
                     status = 'ERROR without a reason'
             results[f'{operation}: {status}'] += 1
         return results

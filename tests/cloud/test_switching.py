@@ -146,11 +146,11 @@ def boot_on_nodes(cloud):
     assert set(cloud.settle(servers).values()) == {'ACTIVE'}
     # There is no Cinder: add only Nova's row of a volume.
     cloud.sql('nova',
-         'INSERT INTO block_device_mapping (created_at, device_name, '
-         'source_type, destination_type, volume_id, volume_size, '
-         'instance_uuid, deleted, boot_index, delete_on_termination, uuid) '
-         "VALUES (NOW(), '/dev/sdb', 'volume', 'volume', UUID(), 1, :i, 0, "
-         'NULL, 0, UUID())', i=servers[0])
+              'INSERT INTO block_device_mapping (created_at, device_name, '
+              'source_type, destination_type, volume_id, volume_size, '
+              'instance_uuid, deleted, boot_index, delete_on_termination, '
+              "uuid) VALUES (NOW(), '/dev/sdb', 'volume', 'volume', UUID(), "
+              '1, :i, 0, NULL, 0, UUID())', i=servers[0])
     return servers
 
 
@@ -218,7 +218,7 @@ def test_running_cloud(cloud):
         'nova', 'SELECT * FROM block_device_mapping WHERE '
         "source_type = 'volume' AND instance_uuid = :i", i=volume)] == [1]
     cloud.sql('nova', 'DELETE FROM block_device_mapping WHERE '
-         "source_type = 'volume' AND instance_uuid = :i", i=volume)
+              "source_type = 'volume' AND instance_uuid = :i", i=volume)
 
     cloud.configure(trial_cloud.DRIVER, 'reservations', adopt=True)
     for host in hosts:
@@ -245,7 +245,7 @@ def kill_during_migration(cloud, host):
     def find_progress():
         return (cloud.sql('placement', 'SELECT MAX(id) FROM allocations'),
                 cloud.sql('ironic', 'SELECT MAX(updated_at) '
-                     'FROM reservations WHERE host = :h', h=host))
+                          'FROM reservations WHERE host = :h', h=host))
 
     pid, at_first = cloud.cloud.pid(host), find_progress()
     before, deadline = find_rows(), time.monotonic() + 40

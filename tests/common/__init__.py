@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several suites of tests share; a suite imports no other."""
+"""Modules that several test suites share; a suite imports no other suite."""

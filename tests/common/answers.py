@@ -9,7 +9,7 @@ from tests.common import openapi
 VERSION_HEADERS = ('X-OpenStack-Ironic-API-Version',
                    'X-OpenStack-Ironic-API-Minimum-Version',
                    'X-OpenStack-Ironic-API-Maximum-Version')
-#: This one is only ours; Ironic sends those above, too.
+#: Only our responses have it; those of Ironic also have the ones above.
 OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
 REQUEST_ID_HEADERS = ('x-openstack-request-id', 'openstack-request-id')
 

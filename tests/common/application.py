@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole application in the process of its tests, on Ironic's schema.
 
-It runs as ``[api] middleware`` loads it, behind a client that believes to
-speak HTTP. Ironic itself is missing: tests write into its tables what it would
-write. Only the engine is replaced, since a process has one and these tests
-use two databases.
+It runs as ``[api] middleware`` loads it, behind an intercepted HTTP client.
+Ironic itself is missing: tests write to its tables in its place. Only the
+engine is replaced, since a process has one and these tests use two databases.
 """
 
 import contextlib
@@ -62,7 +61,10 @@ class Application(service.Service):
 
     def add_history(self, node, severity='ERROR', ago=0,
                     state='deploy failed'):
-        """Add an event to a node's history, some seconds ago."""
+        """Add an event to a node's history.
+
+        :param ago: age of the event in seconds.
+        """
         self.execute(
             'INSERT INTO node_history (uuid, node_id, severity, state, '
             f'created_at) SELECT :u, id, :s, :t, {self.clock(-ago)} '
@@ -87,7 +89,9 @@ class Application(service.Service):
         ours = table.c.uuid.in_(node_uuids)
         with self.engine.begin() as connection:
             for name in ('node_history', 'reservations_hosts',
-                         'reservations_standbys'):
+                         'reservations_standbys', 'reservations_notices',
+                         'reservations_pools', 'reservations_pool_nodes',
+                         'reservations_history'):
                 connection.execute(sa.text(f'DELETE FROM {name}'))
             connection.execute(sa.delete(traits).where(traits.c.node_id.in_(
                 sa.select(table.c.id).where(ours))))

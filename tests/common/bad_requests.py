@@ -5,6 +5,8 @@ import contextlib
 import json
 import typing
 
+from tests.common import request_keys
+
 OURS = '/v1/reservations'
 # A request that is not refused would hold a free node of this class.
 CLASS = 'test-input'
@@ -113,8 +115,8 @@ NOTHING_WANTED = [
                   'candidate_nodes': None, 'extra_specs': None},
         'empty-specs': {'extra_specs': {}},
         'null-specs': {'extra_specs': {'a': None}},
-        'names': {'name': 'bm.small', 'flavorid': '1', 'vcpu_weight': 1},
-        'sizes-of-0': {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'swap': 0},
+        'others': request_keys.values(constrains=False),
+        'sizes-of-0': dict.fromkeys(request_keys.SIZES, 0),
         'overridden': {'memory_mb': 1, 'vcpus': 2, 'root_gb': 3,
                        'extra_specs': {'resources:MEMORY_MB': '0',
                                        'resources:VCPU': '0',
@@ -122,7 +124,7 @@ NOTHING_WANTED = [
         'classes-of-0': {'extra_specs': {'resources:CUSTOM_A': '0',
                                          'resources:VGPU': '0',
                                          'resources:GOLD': '0'}},
-        'others': {'extra_specs': {'hw:cpu_policy': 'dedicated'}},
+        'extra-spec': {'extra_specs': {'hw:cpu_policy': 'dedicated'}},
         'match': {'extra_specs': {'reservations:match': 'exact'}},
         'no-capability': {'extra_specs': {'capabilities': ' ,'}},
         'ownership': {'ownership': 'any'},
@@ -130,8 +132,7 @@ NOTHING_WANTED = [
                              'by': 'shard'}},
         'property': {'image': {'properties': {'hw_disk_bus': 'scsi'}}},
         'image': {'image': {'id': 'x', 'min_ram': 1}},
-        'where': {'shard': 'x', 'conductor_group': 'y'},
-        'whom': {'instance_uuid': UNKNOWN, 'host': 'h', 'project_id': 'p'},
+        'instance': {'instance_uuid': UNKNOWN},
     }.items()]
 
 UNKNOWN_KEYS = [
@@ -155,10 +156,8 @@ UNKNOWN_KEYS = [
 LEASES = [
     post(f'expires_in-{id}', literal('expires_in', text), 'expires_in')
     for id, text in {
-        'zero': '0', 'negative': '-1', 'true': 'true', 'false': 'false',
-        'text': '"600"', 'object': '{}', 'fraction': '1.5',
-        'over-max_lease': '2592001', 'too-big': '2147483648', 'nan': 'NaN',
-        'list': '[]', '5000-digits': '9' * 5000,
+        'zero': '0', 'false': 'false', 'over-max_lease': '2592001',
+        '5000-digits': '9' * 5000,
     }.items()
 ]
 
@@ -204,12 +203,9 @@ CAPACITY = [
         (400, 404), None) for name in ('x', 'index', 'get', HELD)
 ]
 
-INTEGER_FIELDS = ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
-                  'vcpu_weight', 'image.min_ram', 'image.min_disk')
-
 INTEGERS = [
     post(f'{field}-{id}', field_value(field, value), field)
-    for field in INTEGER_FIELDS
+    for field in (*request_keys.NUMBERS, 'image.min_ram', 'image.min_disk')
     for id, value in {
         'true': True, 'text': '3', 'fraction': 1.5, 'negative': -1,
         'too-big': MAX_INT + 1, 'far-too-big': 10 ** 30,
@@ -240,13 +236,9 @@ INTEGERS = [
     }.items()
 ]
 
-STRING_FIELDS = ('host', 'name', 'flavorid', 'resource_class',
-                 'conductor_group', 'shard', 'project_id', 'user_id',
-                 'description', 'image.id')
-
 STRINGS = [
     post(f'{field}-{id}', field_value(field, value), field)
-    for field in STRING_FIELDS
+    for field in (*request_keys.TEXTS, 'image.id')
     for id, value in {
         'too-long': 'x' * 256, 'nul': NUL, 'surrogate': SURROGATE,
         'low-surrogate': '\udc00', 'number': 3, 'true': True,
@@ -377,9 +369,8 @@ GROUPS = [
               f'request.{key}')
     for key, value in {
         'group': {'uuid': UNKNOWN}, 'claim': UNKNOWN, 'instance_uuid':
-        UNKNOWN, 'host': 'h', 'project_id': 'p', 'user_id': 'u',
-        'expires_in': 60, 'holder': UNKNOWN, 'description': 'd', 'foo': 1,
-        'memory_mb': -1}.items()
+        UNKNOWN, 'holder': UNKNOWN, 'foo': 1, 'memory_mb': -1,
+        **request_keys.values(is_in_spec=False)}.items()
 ] + [
     group_row(id, body, field) for id, body, field in (
         ('empty', b'', 'body'), ('list', [], 'body'), ('nothing', {},
@@ -621,6 +612,135 @@ PATCHES = [
           {'Content-Type': 'application/json-patch+json'}),
 ]
 
+# The node does not exist, so that a request that is not refused fails, too.
+_NOTICE = {'kind': 'fault', 'nodes': ['nonsense']}
+_YEAR_ZERO = '0001-01-01T00:00:00+14:00'
+
+NOTICES = [
+    post(f'notice-{number}-{field}', body, field, path=f'{OURS}/notices')
+    for number, (body, field) in enumerate((
+        ([], 'body'), ({}, 'kind'), (_NOTICE, 'nodes.0'),
+        ({'kind': 'fault'}, 'nodes'),
+        ({**_NOTICE, 'by': {'shard': 'x'}}, 'nodes'),
+        *(({**_NOTICE, 'nodes': value}, 'nodes')
+          for value in ([], {}, 'x', [''], [None], ['a\n'], ['x'] * 1025)),
+        *(({'kind': 'fault', 'by': value}, 'by') for value in (
+            {}, [], 'shard', {'rack': 'r1'}, {'shard': ''}, {'shard': None},
+            {'shard': 'a', 'conductor_group': 'b'}, {'shard': 'nonsense'})),
+        *(({**_NOTICE, 'kind': value}, 'kind') for value in (
+            None, '', 'FAULT', 'nonsense', 1, ['fault'])),
+        *(({**_NOTICE, 'uuid': value}, 'uuid') for value in ('x', '', 1)),
+        *(({**_NOTICE, 'cordon': value}, 'cordon') for value in (
+            0, 1, 'true', [])),
+        *(({**_NOTICE, name: value}, name)
+          for name in ('starts_at', 'ends_at') for value in (
+              '', 'now', 'x' * 65, 60, True, '2030-01-01', _YEAR_ZERO,
+              '2030-01-01T00:00:00', '2030-13-01T00:00:00Z', 'Z')),
+        ({**_NOTICE, 'category': 'x' * 65}, 'category'),
+        *(({**_NOTICE, name: value}, name)
+          for name in ('category', 'description', 'ticket')
+          for value in ('x' * 256, 'a\nb', SURROGATE, 1, [])),
+        *(({**_NOTICE, name: 'x'}, name)
+          for name in ('action', 'state', 'node', 'created_by'))))
+] + [
+    patch(f'patch-notice-{number}-{field}', body, field,
+          path=f'{OURS}/notices/{UNKNOWN}')
+    for number, (body, field) in enumerate((
+        ([], 'body'), ([op('replace', '/kind', 'fault')], '0.path'),
+        ([op('test', '/ticket', 'x')], '0.op'),
+        ([op('add', '/cordon')], '0.value'),
+        *(([op('remove', f'/{name}')], '0.op')
+          for name in ('cordon', 'starts_at')),
+        *(([op('add', '/cordon', value)], 'cordon')
+          for value in (None, 1, 'true')),
+        *(([op('add', f'/{name}', value)], name)
+          for name in ('starts_at', 'ends_at')
+          for value in (None, 60, 'tomorrow', '2030-01-01', _YEAR_ZERO)),
+        ([op('add', '/starts_at', 'now')], 'starts_at'),
+        *(([op('add', f'/{name}', value)], name)
+          for name in ('category', 'description', 'ticket', 'action')
+          for value in (None, 1, 'x' * 256, 'a\nb'))))
+] + [
+    patch('patch-notice-query', [op('add', '/ticket', 'x')], 'host',
+          path=f'{OURS}/notices/{UNKNOWN}?host=a'),
+    patch('patch-notice-path', [op('add', '/ticket', 'x')], 'uuid',
+          path=f'{OURS}/notices/x'),
+    post('notice-query', _NOTICE, 'dry_run',
+         path=f'{OURS}/notices?dry_run=true'),
+] + [
+    Row(f'notices-{query}'[:40], 'GET', f'{OURS}/notices?{query}', {}, None,
+        400, query.partition('=')[0])
+    for query in ('uuid=x', 'node=', 'kind=x', 'kind=', 'state=x', 'ticket=',
+                  'limit=0', 'limit=x', 'marker=x!', f'marker={UNKNOWN}',
+                  f'marker={MARKER}', 'what=1', 'kind=fault&kind=fault')
+]
+
+# The class does not exist, so that a request that is not refused fails, too.
+_POOL = {'project_id': 'p', 'members': 1,
+         'request': {'resource_class': 'nonsense'}}
+_POOL_NODES = f'{OURS}/pools/{UNKNOWN}/nodes'
+
+POOLS = [
+    post(f'pool-{number}-{field}', body, field, path=f'{OURS}/pools')
+    for number, (body, field) in enumerate((
+        ([], 'body'), ({}, 'members'),
+        *(({name: value for name, value in _POOL.items() if name != key}, key)
+          for key in _POOL),
+        *(({**_POOL, 'project_id': value}, 'project_id')
+          for value in (None, '', 1, 'a\nb', 'x' * 256)),
+        *(({**_POOL, 'members': value}, 'members')
+          for value in (None, 0, -1, 1.5, '3', True, 257, ['x'])),
+        *(({**_POOL, 'uuid': value}, 'uuid') for value in ('x', '', 1)),
+        *(({**_POOL, 'expires_at': value}, 'expires_at') for value in (
+            '', 'now', 'x' * 65, 60, True, '2030-01-01', _YEAR_ZERO,
+            '2030-01-01T00:00:00', '2001-01-01T00:00:00Z')),
+        *(({**_POOL, 'description': value}, 'description')
+          for value in ('x' * 256, 'a\nb', SURROGATE, 1, [])),
+        ({**_POOL, 'policy': 'pack'}, 'by'),
+        ({**_POOL, 'by': 'shard'}, 'policy'),
+        ({**_POOL, 'policy': 'pack', 'by': 'rack'}, 'by'),
+        ({**_POOL, 'levels': []}, 'levels'),
+        *(({**_POOL, name: 'x'}, name)
+          for name in ('host', 'user_id', 'expires_in', 'nodes')),
+        *(({**_POOL, 'request': value}, field) for value, field in (
+            (None, 'request'), ({}, 'request'), ([], 'request'),
+            ({'memory_mb': -1}, 'request.memory_mb'),
+            ({'claim': UNKNOWN}, 'request.claim'),
+            ({'group': {'uuid': UNKNOWN}}, 'request.group'),
+            ({'instance_uuid': UNKNOWN}, 'request.instance_uuid')))))
+] + [
+    patch(f'patch-pool-{number}-{field}', body, field,
+          path=f'{OURS}/pools/{UNKNOWN}')
+    for number, (body, field) in enumerate((
+        ([], 'body'), ([op('replace', '/project_id', 'p')], '0.path'),
+        ([op('test', '/description', 'x')], '0.op'),
+        ([op('add', '/expires_at')], '0.value'),
+        *(([op('add', '/expires_at', value)], 'expires_at')
+          for value in (None, 60, 'now', '2030-01-01')),
+        *(([op('add', '/description', value)], 'description')
+          for value in (None, 1, 'x' * 256, 'a\nb'))))
+] + [
+    post(f'pool-nodes-{number}-{field}', body, field, path=_POOL_NODES)
+    for number, (body, field) in enumerate((
+        ([], 'body'), ({}, 'node'), ({'node': None}, 'node'),
+        ({'node': 'a', 'replaces': 'b'}, 'node'), ({'node': ''}, 'node'),
+        ({'node': 1}, 'node'), ({'replaces': ['a']}, 'replaces'),
+        ({'nodes': ['a']}, 'nodes')))
+] + [
+    post('pool-query', _POOL, 'force', path=f'{OURS}/pools?force=true'),
+    post('pool-dry-run', _POOL, 'dry_run', path=f'{OURS}/pools?dry_run=1'),
+    post('pool-nodes-query', {'node': 'a'}, 'x', path=f'{_POOL_NODES}?x=1'),
+    Row('pool-show-query', 'GET', f'{OURS}/pools/{UNKNOWN}?fields=uuid', {},
+        None, 400, 'fields'),
+    Row('pool-path', 'GET', f'{OURS}/pools/x', {}, None, 400, 'uuid'),
+] + [
+    Row(f'pools-{query}'[:40], 'GET', f'{OURS}/pools?{query}', {}, None,
+        400, query.partition('=')[0])
+    for query in ('node=', 'project_id=', 'limit=0', 'limit=x', 'marker=x!',
+                  f'marker={UNKNOWN}', f'marker={MARKER}', 'what=1',
+                  'node=a&node=b')
+]
+
 CANDIDATES = [
     post(f'candidate_nodes-{id}', {'candidate_nodes': value},
          'candidate_nodes')
@@ -643,13 +763,54 @@ OWN_SPECS = [
         ('Match', 'did you mean reservations:match?'),
         ('traits:CUSTOM_X', 'did you mean reservations:trait:CUSTOM_X?'),
         ('trait', 'did you mean reservations:trait:T?'),
-        ('exclude_nodes', 'allowed: reservations:candidate_nodes, '
-                          'reservations:match, reservations:trait:T'),
+        ('exclude_nodes', 'not one of reservations:candidate_nodes, '
+                          'reservations:candidates, reservations:match, '
+                          'reservations:trait:T'),
         ('claim', 'extra_specs.reservations:claim'),
         ('', 'extra_specs.reservations:'))
 ] + [
     post('own-spec-of-a-dry-run', spec('reservations:foo', 'x'),
          'extra_specs.reservations:foo', path=f'{OURS}?dry_run=true'),
+] + [
+    post(f'own-property-{key}', properties(f'reservations:{key}', value),
+         f'image.properties.reservations:{key}')
+    for key, value in (('nonsense', 'x'), ('match', 'exact'), ('', ''),
+                       ('trait:CUSTOM_X', 'required'),
+                       ('candidate_nodes', 'node-1'))
+]
+
+#: The same key twice in one object, at any level.
+KEYS_TWICE = [
+    post(f'key-twice-{id}', literal(key, text), 'twice')
+    for id, key, text in (
+        ('at-the-top', 'name', '"a", "name": "b"'),
+        ('with-equal-values', 'resource_class', f'"{CLASS}"'),
+        ('by-an-escape', 'name', r'"a", "n\u0061me": "b"'),
+        ('in-extra-specs', 'extra_specs', '{"a": "1", "b": "2", "a": "1"}'),
+        ('in-properties', 'image',
+         '{"properties": {"a": "1", "a": null}}'),
+        ('in-an-unknown-key', 'x', '[[{"a": 1, "a": 2}]]'))
+] + [
+    post('key-twice-in-a-group',
+         f'{{"members": 1, "members": 2, "request": '
+         f'{{"resource_class": "{CLASS}"}}}}'.encode(), 'twice',
+         path=f'{OURS}/groups'),
+    post('key-twice-in-levels',
+         f'{{"members": 1, "request": {{"resource_class": "{CLASS}"}}, '
+         f'"levels": [{{"by": "shard", "policy": "pack", "policy": "spread"}}]'
+         f'}}'.encode(), 'twice', path=f'{OURS}/groups'),
+    post('key-twice-in-an-adoption',
+         f'{{"instance_uuid": "{HELD}", "host": "a", "host": "b"}}'.encode(),
+         'twice', path=f'{OURS}?adopt=true'),
+    patch('key-twice-in-a-patch',
+          b'[{"op": "add", "path": "/description", "value": "a", '
+          b'"value": "b"}]', 'twice'),
+    patch('key-twice-in-the-patch-of-a-group',
+          b'[{"op": "add", "path": "/description", "value": "a", '
+          b'"path": "/expires_in"}]', 'twice',
+          path=f'{OURS}/groups/{UNKNOWN}'),
+    put('key-twice-in-a-lease',
+        f'{{"holder": "{UNKNOWN}", "ttl": 30, "ttl": 60}}'.encode(), 'twice'),
 ]
 
 WORDS = [
@@ -662,6 +823,8 @@ WORDS = [
         ('extra_specs', 'trait_RACK:CUSTOM_X', ('maybe',)),
         ('extra_specs', 'reservations:trait:CUSTOM_X', ('', 'maybe')),
         ('image.properties', 'trait:CUSTOM_X', ('', 'maybe')),
+        ('extra_specs', 'reservations:candidates',
+         ('', 'Ordered', 'true', 'by fit')),
         ('extra_specs', 'reservations:match',
          ('', 'almost', 'EXACT', 'at-least')),
     )
@@ -952,9 +1115,20 @@ METHODS = [
         ('hosts', f'{OURS}/hosts',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')),
         ('host', HOST, ('PATCH', 'POST', 'FOO')),
+        ('history', f'{OURS}/history',
+         ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')),
         ('groups', f'{OURS}/groups', ('PUT', 'PATCH', 'DELETE', 'FOO')),
         ('group', f'{OURS}/groups/{UNKNOWN}',
          ('PUT', 'POST', 'FOO')),
+        ('notices', f'{OURS}/notices', ('PUT', 'PATCH', 'DELETE', 'FOO')),
+        ('notice', f'{OURS}/notices/{UNKNOWN}',
+         ('GET', 'PUT', 'POST', 'DELETE', 'FOO')),
+        ('pools', f'{OURS}/pools', ('PUT', 'PATCH', 'DELETE', 'FOO')),
+        ('pool', f'{OURS}/pools/{UNKNOWN}', ('PUT', 'POST', 'FOO')),
+        ('pool-nodes', f'{OURS}/pools/{UNKNOWN}/nodes',
+         ('GET', 'PUT', 'PATCH', 'DELETE', 'FOO')),
+        ('pool-node', f'{OURS}/pools/{UNKNOWN}/nodes/a',
+         ('GET', 'PUT', 'PATCH', 'POST', 'FOO')),
         ('capacity', f'{OURS}/capacity',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')))
     for method in methods
@@ -981,15 +1155,15 @@ VERSIONS = [
 
 ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
         + CAPACITY + INTEGERS + STRINGS + UUIDS + HOSTS + GROUPS
-        + HOLDERS + ADOPTIONS + PATCHES + CANDIDATES + OWN_SPECS + WORDS
-        + EXPRESSIONS
-        + RESOURCES + DEPTH + SIZE + ENCODINGS + TYPES + QUERIES + PATHS
-        + METHODS + VERSIONS)
+        + HOLDERS + ADOPTIONS + PATCHES + NOTICES + POOLS + CANDIDATES
+        + OWN_SPECS + WORDS + EXPRESSIONS
+        + KEYS_TWICE + RESOURCES + DEPTH + SIZE + ENCODINGS + TYPES
+        + QUERIES + PATHS + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)
 
 #: The text of these errors begins with the name of the bad field.
-AT_FAULT = {row.id for row in LEASES + CAPACITY + ADOPTIONS + PATCHES
-            if row.status == 400}
+AT_FAULT = {row.id for row in (LEASES + CAPACITY + ADOPTIONS + PATCHES
+                               + NOTICES + POOLS) if row.status == 400}
 
 
 @contextlib.contextmanager

@@ -12,8 +12,10 @@ import logging
 import os
 import re
 import subprocess
+import sys
 from unittest import mock
 
+from ironicclient import shell as ironic_shell
 from openstackclient import shell
 from osc_lib import clientmanager
 
@@ -26,17 +28,38 @@ def run(url, *args, **env):
     :param env: additional environment variables.
     :returns: a subprocess.CompletedProcess.
     """
+    return _run(shell.main, {**services.cli_environment(url), **env}, args)
+
+
+def run_in(environment, *args):
+    """Run the command with these environment variables and no others."""
+    return _run(shell.main, environment, args)
+
+
+def run_baremetal(url, *args, **env):
+    """Run the command ``baremetal`` of python-ironicclient.
+
+    :param args: words after ``baremetal``.
+    """
+    # Otherwise it prints the log of the application in the same process.
+    args = ['--quiet', *args]
+    with mock.patch.object(sys, 'argv', ['baremetal', *args]), \
+            mock.patch.object(ironic_shell.App, '_configure_ironic_logging'):
+        return _run(ironic_shell.main,
+                    {**services.cli_environment(url), **env}, args)
+
+
+def _run(main, environment, args):
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(
-            os.environ, {**services.cli_environment(url), **env},
-            clear=True))
+            os.environ, environment, clear=True))
         stack.enter_context(contextlib.redirect_stdout(stdout))
         stack.enter_context(contextlib.redirect_stderr(stderr))
         stack.enter_context(_restore_logging())
         stack.enter_context(_renew_clients())
         try:
-            status = shell.main(args)
+            status = main([*args])
         except SystemExit as e:
             status = e.code
     return subprocess.CompletedProcess(args, status or 0, stdout.getvalue(),

@@ -3,7 +3,9 @@
 
 import concurrent.futures
 import contextlib
+import datetime
 import json
+import time
 import uuid
 
 import sqlalchemy as sa
@@ -11,7 +13,10 @@ import sqlalchemy as sa
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import values
+from ironic_reservations.api import responses
 from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
@@ -20,9 +25,7 @@ from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import values
 from tests.common import databases
 from tests.common import programs
 from tools import services
@@ -73,7 +76,7 @@ def connect(url):
     return engine
 
 
-def recount(resource_class=None):
+def recount():
     """Count the fleet on each request instead of using the cache."""
     return counts.Latest().get_fleet(0)[0], True
 
@@ -96,9 +99,10 @@ class Fleet:
     def clear(self):
         with self.engine.begin() as connection:
             for table in (models.node_traits, models.ports, models.portgroups,
-                          models.groups,
+                          models.groups, models.notices,
+                          models.pools, models.pool_nodes,
                           models.volume_targets, models.reservations,
-                          models.nodes, self.allocations):
+                          models.history, models.nodes, self.allocations):
                 connection.execute(sa.delete(table))
 
     def release_all(self):
@@ -159,6 +163,44 @@ class Fleet:
             self.execute(sa.insert(table).values(node_id=node_id,
                                                  trait=trait))
 
+    def add_notice(self, node_id, **columns):
+        """Add a notice that has begun, and does not end."""
+        self.execute(sa.insert(models.notices).values(**{
+            'uuid': str(uuid.uuid4()), 'number': 0, 'kind': 'fault',
+            'cordon': False, 'node_id': node_id,
+            'node_uuid': self[node_id].uuid,
+            'starts_at': datetime.datetime(2001, 1, 1), 'request_digest': '',
+            'is_failed_build': False,
+            'created_at': datetime.datetime(2001, 1, 1), **columns}))
+
+    def cordon(self, node_id):
+        """Add an open notice that keeps new reservations off a node."""
+        self.add_notice(node_id, cordon=True)
+
+    def add_pool(self, project_id, *node_ids, seconds=None, node_uuid=None):
+        """Add a pool, and return its UUID.
+
+        :param seconds: from now until it expires.
+        :param node_uuid: of its nodes, if not their own.
+        """
+        name, now = str(uuid.uuid4()), functions.utcnow()
+        self.execute(sa.insert(models.pools).values(
+            uuid=name, project_id=project_id, request_spec='{}',
+            request_digest='', generation=0, created_at=now,
+            expires_at=None if seconds is None
+            else functions.seconds_from_now(seconds)))
+        [(pool_id,)] = self.execute(sa.select(models.pools.c.id).where(
+            models.pools.c.uuid == name))
+        for node_id in node_ids:
+            self.execute(sa.insert(models.pool_nodes).values(
+                node_id=node_id, node_uuid=node_uuid or self[node_id].uuid,
+                pool_id=pool_id, created_at=now))
+        return name
+
+    def delete_pools(self):
+        self.execute(sa.delete(models.pool_nodes))
+        self.execute(sa.delete(models.pools))
+
     def insert_row(self, table, node_id, **values):
         """Add a row to one of Ironic's tables that refer to nodes."""
         values.update(uuid=str(uuid.uuid4()), node_id=node_id)
@@ -176,9 +218,15 @@ class Fleet:
 
     @property
     def rows(self):
-        """The rows of reservations, with the stale ones."""
+        """The rows of reservations, including stale rows."""
         return self.execute(sa.select(models.reservations).order_by(
             models.reservations.c.id))
+
+    @property
+    def history(self):
+        """The rows of reservations that have ended."""
+        return self.execute(sa.select(models.history).order_by(
+            models.history.c.id))
 
     @property
     def group_rows(self):
@@ -241,6 +289,14 @@ class Fleet:
             yield statements
         assert statements, f'there was no {statement}'
 
+    def wait_for_lock(self, future):
+        """Wait until a statement waits for a lock, or a call is complete."""
+        while not future.done() and not self.execute(sa.text(
+                'SELECT trx_id FROM information_schema.innodb_trx '
+                "WHERE trx_state = 'LOCK WAIT'")):
+            # More often, InnoDB would not read the table again.
+            time.sleep(0.2)
+
     @contextlib.contextmanager
     def row_counts(self, statement):
         """Collect the number of rows that each such statement changes."""
@@ -299,18 +355,22 @@ class Fleet:
             dialect.do_commit = commit
         assert calls, 'there was no COMMIT'
 
-    def hold(self, instance_uuid=None, restricted_to=None, owner=None,
-             lease=None, group=None, **body):
+    def hold(self, instance_uuid=None, project=None, owner=None,
+             lease=None, group=None, unowned=False, ownership=None, **body):
         """Hold a node like a POST.
+
+        :param project: of a project-scoped caller.
+        :param ownership: of the request; None for the caller's.
 
         :returns: the reservation, and whether it is new.
         """
         return holds.hold_node(
-            matcher(restricted_to, **body or {'resource_class': 'gold'}),
+            matcher(project, unowned, ownership,
+                    **body or {'resource_class': 'gold'}),
             obtain.Request(
                 (instance_uuid or str(uuid.uuid4()),),
                 owner or values.Assignment(
-                    'compute-1', project_id=restricted_to),
+                    'compute-1', project_id=project),
                 lease, group=group))
 
     def hold_group(self, members, lease=None):
@@ -321,14 +381,17 @@ class Fleet:
         return groups.create_group(
             matcher(resource_class='gold'), obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)),
-                values.Assignment(), lease, digest='digest',
-                group=membership.GroupRequest(GROUP)))[0]
+                values.Assignment(), lease, digests=('digest',),
+                group=values.GroupRequest(GROUP)))[0]
 
-    def claim(self, ident, instance_uuid=INSTANCE):
-        """Let compute-1 claim a reservation, or a member of a group."""
+    def claim(self, ident, instance_uuid=INSTANCE, project=None, **body):
+        """Let compute-1 claim a project's reservation, or a group's member.
+        """
         return claims.claim_reservation(
-            ident, matcher(resource_class='gold'),
-            obtain.Request((instance_uuid,), values.Assignment('compute-1')),
+            ident, matcher(is_claim=True,
+                           **body or {'resource_class': 'gold'}),
+            obtain.Request((instance_uuid,), values.Assignment(
+                'compute-1', project_id=project)),
             lambda reservation: None)
 
     @staticmethod
@@ -339,16 +402,36 @@ class Fleet:
                      for name in ('total', 'free', 'held'))
 
 
-def matcher(restricted_to=None, unowned=False, **body):
-    """Return the matcher of a request with this body."""
+def present(error):
+    """Return the items of the response to a refusal for lack of a node.
+
+    :param error: result of ``pytest.raises``.
+    """
+    return responses.present_verdict(error.value.verdict)
+
+
+def reach(project=None, unowned=False):
+    """Return the reach of a project-scoped caller; None for others."""
+    return values.ALL if project is None else values.Ownership(
+        project, 'project_or_none' if unowned else 'project')
+
+
+def matcher(project=None, unowned=False, ownership=None, is_claim=False,
+            **body):
+    """Return the matcher of a request with this body.
+
+    :param project: of a project-scoped caller.
+    :param ownership: of the request; None for the caller's.
+    """
+    caller = reach(project, unowned)
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(body, required=False),
-        restricted_to, unowned)
+        caller, ownership or caller, is_claim=is_claim)
 
 
 def raising(error):
     """Return a function that raises an error."""
-    def fail():
+    def fail(*args):
         raise error
     return fail
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks responses against the OpenAPI document, as it is published."""
+"""Checks responses against the published OpenAPI document."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ _PATTERNS = {path: re.compile(re.sub('{[^}]*}', '[^/]+', path) + '/?')
 
 
 def _close(value, is_resource=False):
-    """Return a schema that allows no keys but those in the document.
+    """Return a schema that allows only the keys in the document.
 
     :param is_resource: whether it is part of the responses that refer to it,
         which are closed.
@@ -33,7 +33,7 @@ def _close(value, is_resource=False):
     for key, inner in value.items():
         if key == 'properties':
             copy[key] = {name: _close(schema)
-                           for name, schema in inner.items()}
+                         for name, schema in inner.items()}
         else:
             copy[key] = _close(inner)
     if not is_resource and ('properties' in value or '$ref' in value):

@@ -3,7 +3,7 @@
 
 There are eight nodes: two unowned, two of project A, two leased to A, two of
 project B. Before each test one is reserved for A, one for B and one for no
-project.
+project, and an operator has created notices of the first and the last.
 """
 
 import re
@@ -47,7 +47,7 @@ PERSONAS = {
     'unscoped': ('admin', None),
 }
 
-# Nodes that Ironic's own list shows to each, who may therefore reserve them.
+# The nodes that Ironic's own list shows to each, and that each may reserve.
 ALL = {'free', 'of-a', 'leased-to-a', 'of-b'}
 
 NODES = {
@@ -91,8 +91,8 @@ CALLS_OF_RESERVATIONS = {
 
 CALLS_OF_HOSTS = {
     'hosts': ('GET', f'{OURS}/hosts'),
-    'be-host': ('PUT', f'{OURS}/hosts/other', {'holder': HOLDER, 'ttl': 30}),
-    'be-no-host': ('DELETE', f'{OURS}/hosts/h?holder={HOLDER}'),
+    'acquire': ('PUT', f'{OURS}/hosts/other', {'holder': HOLDER, 'ttl': 30}),
+    'give-up': ('DELETE', f'{OURS}/hosts/h?holder={HOLDER}'),
 }
 
 #: The reservations for A and for B are the only members of these groups.
@@ -115,7 +115,42 @@ CALLS_OF_GROUPS = {
     'claim-group-a': ('POST', OURS, {**ANY, 'claim': GROUP_A}),
 }
 
-CALLS = CALLS_OF_RESERVATIONS | CALLS_OF_HOSTS | CALLS_OF_GROUPS
+#: The notices of the nodes that are reserved for A and for no project.
+NOTICE_A = 'aaaaaaaa-2222-4333-8444-555555555555'
+NOTICE_NONE = 'bbbbbbbb-2222-4333-8444-555555555555'
+
+_DESCRIBE = [{'op': 'add', 'path': '/description', 'value': 'x'}]
+
+CALLS_OF_NOTICES = {
+    'notices': ('GET', f'{OURS}/notices'),
+    'notice-a': ('POST', f'{OURS}/notices', {
+        'kind': 'maintenance', 'nodes': ['of-a-1']}),
+    'report-b': ('POST', f'{OURS}/notices', {
+        'kind': 'fault', 'nodes': ['of-b-1']}),
+    'describe-notice-a': ('PATCH', f'{OURS}/notices/{NOTICE_A}', _DESCRIBE),
+    'describe-notice-none': (
+        'PATCH', f'{OURS}/notices/{NOTICE_NONE}', _DESCRIBE),
+    'history': ('GET', f'{OURS}/history'),
+}
+
+# There is no pool: who sees one depends on its nodes, too. See
+# test_pool_access.
+_POOL = f'{OURS}/pools/aaaaaaaa-3333-4333-8444-555555555555'
+
+CALLS_OF_POOLS = {
+    'pools': ('GET', f'{OURS}/pools'),
+    'create-pool': ('POST', f'{OURS}/pools', {
+        'project_id': 'p', 'members': 1,
+        'request': {'resource_class': 'nonsense'}}),
+    'pool': ('GET', _POOL),
+    'describe-pool': ('PATCH', _POOL, _DESCRIBE),
+    'delete-pool': ('DELETE', _POOL),
+    'add-to-pool': ('POST', f'{_POOL}/nodes', {'node': 'of-a-1'}),
+    'remove-from-pool': ('DELETE', f'{_POOL}/nodes/of-a-1'),
+}
+
+CALLS = (CALLS_OF_RESERVATIONS | CALLS_OF_HOSTS | CALLS_OF_GROUPS
+         | CALLS_OF_NOTICES | CALLS_OF_POOLS)
 
 MATRIX = """
                        capacity            dry-run        delete-a    extend-a
@@ -153,12 +188,12 @@ elevated-service  200 200 200 200 200 200   200 201 201    204 204 204 200 200
 
 MATRIX_OF_HOSTS_AND_GROUPS = """
                   hosts           groups
-                   |  be-host      |  show-group-a
+                   |  acquire      |  show-group-a
                    |   |           |   |  -b  group
                    |   |           |   |   |   |  group-for
                    |   |           |   |   |   |   |  describe-group-a
-                   |   |  be-      |   |   |   |   |   |  delete-group-a
-                   |   |  no-host  |   |   |   |   |   |   |  -b  join-
+                   |   |           |   |   |   |   |   |  delete-group-a
+                   |   |  give-up  |   |   |   |   |   |   |  -b  join-
                    |   |   |       |   |   |   |   |   |   |   |  group-a
                    |   |   |       |   |   |   |   |   |   |   |   |  claim-
                    |   |   |       |   |   |   |   |   |   |   |   |   |
@@ -190,12 +225,82 @@ service           403 403 403     200 404 404 403 403 404 404 404 403 403
 elevated-service  200 200 204     200 200 200 201 201 200 204 204 409 404
 """
 
+MATRIX_OF_NOTICES = """
+                  notices    describe-
+                   |  notice-a  notice-a
+                   |   | report-b |  -none
+                   |   |   |      |   |      history
+                   |   |   |      |   |       |
+no-token          401 401 401    401 401     401
+bad-token         401 401 401    401 401     401
+unscoped          403 403 403    404 404     403
+domain-admin      403 403 403    404 404     403
+domain-manager    403 403 403    404 404     403
+domain-member     403 403 403    404 404     403
+domain-reader     403 403 403    404 404     403
+system-admin      200 201 201    200 200     200
+system-manager    200 201 201    200 200     200
+system-member     200 201 201    200 200     200
+system-service    200 201 201    200 200     200
+system-reader     200 403 403    404 404     200
+a-admin           200 201 400    200 404     200
+a-manager         200 201 400    200 404     200
+a-member          200 201 400    200 404     200
+a-service         200 403 400    403 404     200
+a-reader          200 403 400    403 404     200
+b-admin           200 400 201    404 404     200
+b-manager         200 400 201    404 404     200
+b-member          200 400 201    404 404     200
+b-reader          200 400 403    404 404     200
+service-admin     200 400 400    404 404     200
+service-member    200 400 400    404 404     200
+service-reader    200 400 400    404 404     200
+service           200 400 400    404 404     200
+elevated-service  200 201 201    200 200     200
+"""
+
+MATRIX_OF_POOLS = """
+                  pools   pool        add-to-pool
+                   | create-pool       | remove-from-pool
+                   |   |   | describe  |   |
+                   |   |   |   | delete
+no-token          401 401 401 401 401 401 401
+bad-token         401 401 401 401 401 401 401
+unscoped          403 403 404 404 404 404 404
+domain-admin      403 403 404 404 404 404 404
+domain-manager    403 403 404 404 404 404 404
+domain-member     403 403 404 404 404 404 404
+domain-reader     403 403 404 404 404 404 404
+system-admin      200 422 404 404 404 404 404
+system-manager    200 422 404 404 404 404 404
+system-member     200 422 404 404 404 404 404
+system-service    200 422 404 404 404 404 404
+system-reader     200 403 404 404 404 404 404
+a-admin           200 403 404 404 404 404 404
+a-manager         200 403 404 404 404 404 404
+a-member          200 403 404 404 404 404 404
+a-service         200 403 404 404 404 404 404
+a-reader          200 403 404 404 404 404 404
+b-admin           200 403 404 404 404 404 404
+b-manager         200 403 404 404 404 404 404
+b-member          200 403 404 404 404 404 404
+b-reader          200 403 404 404 404 404 404
+service-admin     200 403 404 404 404 404 404
+service-member    200 403 404 404 404 404 404
+service-reader    200 403 404 404 404 404 404
+service           200 403 404 404 404 404 404
+elevated-service  200 422 404 404 404 404 404
+"""
+
 
 def rows():
     """Return the persona, the call and the status of each cell."""
     return [(persona, call, int(status))
-            for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX), (
-                CALLS_OF_HOSTS | CALLS_OF_GROUPS, MATRIX_OF_HOSTS_AND_GROUPS))
+            for calls, table in (
+                (CALLS_OF_RESERVATIONS, MATRIX),
+                (CALLS_OF_HOSTS | CALLS_OF_GROUPS, MATRIX_OF_HOSTS_AND_GROUPS),
+                (CALLS_OF_NOTICES, MATRIX_OF_NOTICES),
+                (CALLS_OF_POOLS, MATRIX_OF_POOLS))
             for persona, *statuses in map(str.split, re.findall(
                 r'^[a-z-]+ .*', table, re.MULTILINE))
             for call, status in zip(calls, statuses, strict=True)]
@@ -234,17 +339,21 @@ class Cloud:
         if self.before == self.ironic.state():
             return
         self.ironic.free_nodes('gold')
-        for table in 'hosts', 'groups':
+        for table in 'hosts', 'groups', 'notices':
             self.ironic.execute(f'DELETE FROM reservations_{table}')
         self.holds = {
             project: self.hold('system-admin', candidate_nodes=[node],
-                             project_id=self.projects.get(project), host='h',
-                             group=group and {'uuid': group})
+                               project_id=self.projects.get(project), host='h',
+                               group=group and {'uuid': group})
             for project, node, group in (
                 ('a', 'of-a-1', GROUP_A), ('b', 'of-b-1', GROUP_B),
                 ('none', 'free-1', None))}
         answers.check(self.callers['system-admin'].put(
             f'{OURS}/hosts/h', json={'holder': HOLDER, 'ttl': 600}), 200)
+        for uuid, node in (NOTICE_A, 'of-a-1'), (NOTICE_NONE, 'free-1'):
+            answers.check(self.callers['system-admin'].post(
+                f'{OURS}/notices', json={'uuid': uuid, 'kind': 'fault',
+                                         'nodes': [node]}), 201)
         self.names = {
             **{project: hold['instance_uuid']
                for project, hold in self.holds.items()},

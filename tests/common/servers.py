@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Database servers that tests can kill: a single one, or a Galera cluster."""
+"""Database servers that tests can kill: a single one, or a cluster."""
 
 import contextlib
 import getpass
@@ -20,6 +20,8 @@ from tools import mysql_packages
 from tools import services
 
 GALERA = '/usr/lib/galera/libgalera_smm.so'
+#: Name of a group of MySQL.
+GROUP = 'aaaaaaaa-0000-4000-8000-000000000001'
 #: Time limit in seconds for a start, with recovery and state transfer.
 START_TIMEOUT = 120
 
@@ -80,7 +82,7 @@ class Server:
         subprocess.run(
             [find_program('mariadb-install-db'), '--no-defaults',
              f'--datadir={self.directory / "data"}', '--skip-test-db',
-             # A server that starts deletes the files of others there.
+             # A starting server deletes the files of other servers there.
              f'--tmpdir={self.directory}',
              '--auth-root-authentication-method=normal'],
             check=True, stdout=subprocess.DEVNULL, **_user())
@@ -102,7 +104,7 @@ class Server:
         self.process = self.run(*options)
 
     def wait(self):
-        """Wait until it is ready, as a member of its cluster, too."""
+        """Wait until it is ready, also as a member of its cluster."""
         def ready():
             assert self.process.poll() is None, services.tail(self.log, 60)
             return self.is_ready()
@@ -168,6 +170,43 @@ class MySQL(Server):
         program, more = mysql_packages.make_command()
         return self._popen([*program, '--no-defaults', *self._options,
                             *options, *more])
+
+
+class GroupMember(MySQL):
+    """A member of a group of MySQL, with MySQL's default timeouts."""
+
+    #: What is logged here, the group does not have.
+    ROOT = 'SET sql_log_bin = 0;\n' + MySQL.ROOT
+
+    def __init__(self, directory):
+        self.address = f'127.0.0.1:{services.free_port()}'
+        super().__init__(
+            directory, '--log-bin=binlog', '--gtid-mode=ON',
+            '--enforce-gtid-consistency=ON', '--report-host=127.0.0.1',
+            # The group demands a primary key when a row is written.
+            '--sql-require-primary-key=ON')
+        self._options.append(f'--server-id={self.port}')
+
+    def join(self, members, bootstrap=False):
+        """Start, and wait until it is an active member, also after a crash."""
+        seeds = ','.join(member.address for member in members)
+        self.start(
+            '--plugin-load-add=group_replication.so',
+            f'--group-replication-group-name={GROUP}',
+            '--group-replication-start-on-boot=OFF',
+            f'--group-replication-bootstrap-group={int(bootstrap)}',
+            f'--group-replication-local-address={self.address}',
+            f'--group-replication-group-seeds={seeds}')
+        self.wait()
+        self.sql("START GROUP_REPLICATION USER = 'root'", database=None)
+        wait(lambda: self.port in self.active(), f'a member, see {self.log}')
+
+    def active(self):
+        """Return the role of each active member, by its port."""
+        return dict(self.sql(
+            'SELECT member_port, member_role '
+            'FROM performance_schema.replication_group_members '
+            "WHERE member_state = 'ONLINE'", database=None))
 
 
 class Member(Server):
@@ -292,6 +331,20 @@ def galera(size=3):
             member.join(members)
         for member in others:
             member.wait()
+        yield members
+
+
+@contextlib.contextmanager
+def group(size=3):
+    """Run a group of MySQL, one of them primary, like ``galera``."""
+    names = [f'member-{number + 1}' for number in range(size)]
+    with _directories(*names) as directories, contextlib.ExitStack() as stack:
+        members = [GroupMember(directory) for directory in directories]
+        for member in members:
+            member.install()
+            stack.callback(member.kill)
+            member.join(members, bootstrap=member is members[0])
+        _create_database(members[0])
         yield members
 
 

@@ -119,10 +119,11 @@ class Service:
                     'SELECT host, holder, expires_at FROM reservations_hosts '
                     'ORDER BY host'), self.execute(
                     'SELECT uuid, generation, description '
-                    'FROM reservations_groups ORDER BY id'))
+                    'FROM reservations_groups ORDER BY id'), self.execute(
+                    'SELECT * FROM reservations_notices ORDER BY id'))
 
     def rows(self):
-        """Return the rows of our table, with expired and stale ones."""
+        """Return the rows of our table, including expired and stale rows."""
         return self.execute('SELECT * FROM reservations ORDER BY id')
 
     def find_instance(self, node_uuid):

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The panels: the fleet, filters, explanations and releases."""
 
+import html
+import json
+import pathlib
 import re
 import time
+import urllib.parse
 import uuid
 
 from axe_playwright_python import sync_playwright as axe
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import constants
+from ironic_reservations.shared import constants
 
 EVIL = '<script>document.title = "owned"</script>'
-PAGES = ('', 'reservations/', 'groups/', 'hosts/', 'ask/')
+PAGES = ('', 'reservations/', 'groups/', 'pools/', 'notices/', 'hosts/',
+         'ask/')
 #: Number of additional reservations.
 MANY = 10_000
 
@@ -88,8 +93,7 @@ def test_reservations_are_filtered_and_sorted(admin, reservation):
     page = admin.open('reservations/')
     everything = admin.rows()
     assert 'team-b' in everything['gpu-1']
-    assert re.search(r'in (9|10) minutes|minutes from now',
-                     everything['gpu-1'])
+    assert re.search(r'in \d+ min', everything['gpu-1'])
     page.get_by_label('State').select_option('active')
     admin.follow('button', 'Filter')
     active, = admin.rows().values()
@@ -192,7 +196,47 @@ def test_one_reservation(admin, reservation):
     text = admin.main.inner_text()
     assert reservation.instance_uuid in text and 'candidate_nodes' in text
     expires = reservation.expires_at[:16].replace('T', ' ')
-    assert f'minutes from now {expires} UTC' in re.sub(r'\s+', ' ', text)
+    assert f'59 min {expires} UTC' in re.sub(r'\s+', ' ', text)
+
+
+def test_times_that_the_time_zone_lacks(admin, cloud):
+    """The last hours of the year 9999 are those of the next in Tokyo."""
+    service = cloud.admin.baremetal_reservations
+    end = '9999-12-31T23:59:59Z'
+    pool = service.create_pool(cloud.projects['team-a'], 1, {
+        'resource_class': 'baremetal.silver'}, expires_at=end)
+    node = pool.nodes[0]['name']
+    notice, = service.create_notices('fault', nodes=[node], ends_at=end)
+    cookie = {'name': 'django_timezone', 'value': 'Asia/Tokyo',
+              'url': admin.url}
+    admin.page.context.add_cookies([cookie])
+    try:
+        for path in f'pools/{pool.id}/', 'notices/':
+            admin.open(path)
+            assert '9999-12-31 23:59' in admin.main.inner_text(), path
+        admin.open('pools/')
+        assert re.search(r'in \d+ d', admin.rows()[pool.id])
+    finally:
+        admin.page.context.clear_cookies(name='django_timezone')
+        service.close_notices(notice)
+        service.delete_pool(pool)
+
+
+def test_who_had_a_node(admin, cloud, reservation):
+    """The present reservation comes first, and has no end."""
+    service = cloud.admin.baremetal_reservations
+    former = service.create(candidate_nodes=['silver-5'], description=EVIL)
+    service.release(former)
+    admin.open('reservations/')
+    admin.follow('link', 'gold-1')
+    admin.follow('link', 'Who had this node')
+    text = admin.main.inner_text()
+    assert reservation.instance_uuid in text and 'now' in text
+    page = admin.open(f'nodes/{former.node_uuid}/history/')
+    text = admin.main.inner_text()
+    assert former.instance_uuid in text and EVIL in text
+    assert 'released' in text
+    check_for_screen_readers(page)
 
 
 # Looks
@@ -209,14 +253,27 @@ def phone(admin):
 @pytest.mark.parametrize('path', [
     *PAGES, '?by=owner', 'ask/?asked=yes&memory_mb=65536',
     'reservations/?node=gpu-1'])
-def test_pages_do_not_scroll_sideways(phone, path):
-    page = phone.open(path)
+def test_pages_do_not_scroll_sideways(admin, path):
+    check_widths(admin, path)
+
+
+def check_widths(visitor, path):
+    """Check that nothing is cut on small and large screens."""
+    page = visitor.open(path)
+    before = page.viewport_size
     for width in 400, 800, 1100:
         page.set_viewport_size({'width': width, 'height': 800})
         assert width == page.evaluate('document.documentElement.scrollWidth')
-        for element in phone.main.locator('.btn, td').all():
+        for element in visitor.main.locator('.btn, td').all():
             box = element.bounding_box()
             assert box['x'] + box['width'] <= width
+    page.set_viewport_size(before)
+
+
+def check_looks(visitor, path):
+    """Check a page for screen readers, and at all widths."""
+    check_for_screen_readers(visitor.open(path))
+    check_widths(visitor, path)
 
 
 @pytest.mark.parametrize('path', ['', 'reservations/'])
@@ -259,7 +316,7 @@ def test_machine_is_reserved(ada, cloud):
         assert reservation.project_id == cloud.projects['team-a']
         text = ada.main.inner_text()
         assert reservation.instance_uuid in text and 'For the audit' in text
-        assert 'an hour from now' in text
+        assert 'in 1 h 59 min' in text
     finally:
         reservations.release(reservation)
 
@@ -281,6 +338,114 @@ def test_reservation_for_a_project(admin, cloud):
         assert answer.url == page.url
     finally:
         reservations.release(reservation_id)
+
+
+def reserve(visitor, path, **fields):
+    """Reserve with the form below the result of a request."""
+    page = visitor.open(path)
+    for label, entry in fields.items():
+        field = page.get_by_label(label.replace('_', ' '), exact=True)
+        if field.evaluate('it => it.tagName') == 'SELECT':
+            field.select_option(entry)
+        else:
+            field.fill(entry)
+    visitor.follow('button', 'Reserve')
+    return re.sub(r'\s+', ' ', page.locator('body').inner_text())
+
+
+@pytest.fixture
+def release_later(cloud):
+    """Release what a test reserves."""
+    reservations = cloud.admin.baremetal_reservations
+    before = {row.instance_uuid for row in reservations.list()}
+    yield
+    for row in [*reservations.list()]:
+        if row.instance_uuid not in before:
+            reservations.release(row)
+
+
+def count_reservations(cloud):
+    return len([*cloud.admin.baremetal_reservations.list()])
+
+
+@pytest.mark.parametrize('members', ['1', '2'])
+@pytest.mark.parametrize(('project', 'ownership', 'is_refused'), [
+    ('team-a', '', True), ('team-b', 'any', True),
+    ('', 'project_or_none', True), ('', '', False),
+    ('team-b', 'project', False)])
+def test_owner_in_the_request(admin, cloud, release_later, members, project,
+                              ownership, is_refused):
+    """Machines of one project are not reserved for another."""
+    team_b = cloud.projects['team-b']
+    before = count_reservations(cloud)
+    for owner in 'team-b', team_b:
+        text = reserve(
+            admin, f'ask/?asked=yes&resource_class=baremetal.silver'
+            f'&project_id={owner}', Machines=members,
+            For_the_project=project, Ownership=ownership)
+        assert ('This contradicts "Owner or lessee"' in text) == is_refused
+        if not is_refused and members == '1':
+            assert 'silver-4 was reserved' in text
+            assert cloud.admin.baremetal_reservations.show(
+                admin.page.url.split('/')[-2]).project_id == team_b
+            return
+        # Only silver-4 is leased to team-b.
+        assert is_refused or '1 of 2 members' in text
+        assert count_reservations(cloud) == before
+
+
+def test_ownership(admin, cloud, release_later):
+    """Machines of another project are not taken for a project unnoticed."""
+    path = 'ask/?asked=yes&candidate_nodes=silver-4'
+    text = reserve(admin, path, For_the_project='team-a')
+    assert 'No free node matches' in text
+    page = admin.open(path)
+    form = page.get_by_role('form', name='Reserve such machines')
+    assert 'Without a project' in form.inner_text()
+    assert re.sub(r'\s+', ' ', form.locator('.ir-owners').inner_text()
+                  ).endswith(' 1 lessee: team-b')
+    check_for_screen_readers(page)
+    text = reserve(admin, path, For_the_project='team-a', Ownership='any')
+    assert 'silver-4 was reserved. Lessee: team-b.' in text
+    reservation, = cloud.admin.baremetal_reservations.list(node='silver-4')
+    assert reservation.project_id == cloud.projects['team-a']
+    cloud.admin.baremetal_reservations.release(reservation)
+    # The project's own, and machines of nobody.
+    assert 'silver-4 was reserved.' in reserve(
+        admin, path, For_the_project='team-b')
+    assert 'silver-1 was reserved.' in reserve(
+        admin, 'ask/?asked=yes&candidate_nodes=silver-1',
+        For_the_project='team-b')
+
+
+def test_owners_of_machines_of_anybody(admin, release_later):
+    assert 'silver-4 was reserved. Lessee: team-b.' in reserve(
+        admin, 'ask/?asked=yes&candidate_nodes=silver-4')
+    text = reserve(
+        admin, 'ask/?asked=yes&candidate_nodes=gold-1,bronze-2,bronze-1',
+        Machines='3')
+    assert 'The group was reserved. Owner: team-' in text
+    assert 'Owner: team-a.' in text and 'Owner: team-b.' in text
+
+
+def test_projects_have_no_choice_of_ownership(ada):
+    page = ada.open('ask/?asked=yes&candidate_nodes=gold-1')
+    assert page.get_by_role('button', name='Reserve').count()
+    assert page.get_by_label('Ownership').count() == 0
+    assert 'Without a project' not in ada.main.inner_text()
+
+
+def test_node_without_a_name(admin, cloud, ironic, release_later):
+    node = cloud.admin.baremetal.get_node('silver-1').id
+    ironic.execute('UPDATE nodes SET name = NULL WHERE uuid = :u', u=node)
+    try:
+        text = reserve(admin, f'ask/?asked=yes&candidate_nodes={node}')
+        assert f'{node} was reserved.' in text and 'None' not in text
+        admin.open('reservations/')
+        assert node in admin.rows()
+    finally:
+        ironic.execute("UPDATE nodes SET name = 'silver-1' WHERE uuid = :u",
+                       u=node)
 
 
 def test_reservation_is_refused(ada, cloud):
@@ -325,7 +490,7 @@ def test_group_from_creation_to_release(ada, cloud):
         page.get_by_label('New lease').fill('7d')
         ada.follow('button', 'Save')
         assert 'For the review' in ada.main.inner_text()
-        assert all('6 days' in row for row in ada.rows().values())
+        assert all('in 6 d 23 h' in row for row in ada.rows().values())
         ada.follow('link', 'Release the group')
         ada.follow('button', 'Release the group')
         assert page.get_by_text('was released').is_visible()
@@ -356,7 +521,7 @@ def test_reservation_is_changed(ada, reservation, cloud):
     ada.follow('button', 'Save')
     assert page.get_by_text('was changed').is_visible()
     text = re.sub(r'\s+', ' ', ada.main.inner_text())
-    assert 'Until the <b>audit</b>' in text and '6 days' in text
+    assert 'Until the <b>audit</b>' in text and 'in 6 d 23 h' in text
     ada.follow('link', 'Change')
     field = page.get_by_label('Description')
     assert field.input_value() == 'Until the <b>audit</b>'
@@ -371,6 +536,77 @@ def test_reservation_is_changed(ada, reservation, cloud):
     ada.follow('button', 'Save')
     ada.open('reservations/')
     assert 'never' in ada.rows()['gold-1']
+
+
+@pytest.fixture
+def group(cloud):
+    """A group of team-a."""
+    reservations = cloud.admin.baremetal_reservations
+    group = reservations.create_group(
+        1, {'candidate_nodes': ['gold-1']}, expires_in=3600,
+        project_id=cloud.projects['team-a'])
+    yield group
+    reservations.release_group(group)
+
+
+@pytest.fixture(params=['reservation', 'group'])
+def changeable(request, cloud):
+    """The page of a reservation or a group, and functions for it."""
+    row = request.getfixturevalue(request.param)
+    api = cloud.admin.baremetal_reservations
+    if request.param == 'group':
+        member = row.reservations[0]['instance_uuid']
+        return (f'groups/{row.id}', lambda: (
+            api.show_group(row.id).description,
+            api.show(member).expires_at), lambda text: api.describe_group(
+                row, text), lambda lease: api.renew_group(row, lease))
+    return (f'reservations/{row.id}', lambda: (
+        api.show(row.id).description, api.show(row.id).expires_at),
+        lambda text: api.describe(row, text),
+        lambda lease: api.renew(row, lease))
+
+
+def test_change_keeps_other_changes(ada, changeable):
+    """Only what the user has changed is changed."""
+    path, show, describe, renew = changeable
+    page = ada.open(f'{path}/change/')
+    describe('of another')
+    page.get_by_label('New lease').fill('7d')
+    ada.follow('button', 'Save')
+    description, expires_at = show()
+    assert description == 'of another'
+    assert 'in 6 d 23 h' in ada.main.inner_text()
+    page = ada.open(f'{path}/change/')
+    renew(1800)
+    assert show()[1] < expires_at
+    expires_at = show()[1]
+    page.get_by_label('Description').fill('of ada')
+    ada.follow('button', 'Save')
+    assert show() == ('of ada', expires_at)
+    # Also after an error.
+    page = ada.open(f'{path}/change/')
+    page.get_by_label('New lease').fill('soon')
+    ada.follow('button', 'Save')
+    describe('of another')
+    page.get_by_label('New lease').fill('1h')
+    ada.follow('button', 'Save')
+    assert show()[0] == 'of another'
+    before = show()
+    ada.open(f'{path}/change/')
+    ada.follow('button', 'Save')
+    assert page.get_by_text('Nothing was changed.').is_visible()
+    assert show() == before
+
+
+def test_change_is_refused_as_a_whole(ada, changeable):
+    path, show, _describe, _renew = changeable
+    before = show()
+    page = ada.open(f'{path}/change/')
+    page.get_by_label('Description').fill('two\u2028lines')
+    page.get_by_label('New lease').fill('7d')
+    ada.follow('button', 'Save')
+    assert 'control characters' in page.get_by_role('alert').inner_text()
+    assert show() == before
 
 
 def test_change_is_refused(admin, reservation):
@@ -460,6 +696,16 @@ def test_release_is_refused(ada, reservation, cloud, ironic):
         ironic.execute(state, state='available', uuid=reservation.node_uuid)
 
 
+def test_instance_in_capitals(admin, reservation, ironic):
+    """Ironic stores UUIDs as its clients sent them."""
+    ironic.execute('UPDATE nodes SET instance_uuid = UPPER(instance_uuid) '
+                   'WHERE uuid = :uuid', uuid=reservation.node_uuid)
+    admin.open('reservations/?node=gold-1')
+    admin.follow('link', 'gold-1')
+    assert reservation.instance_uuid.upper() in admin.main.inner_text()
+    admin.follow('link', 'Change')
+
+
 def test_reservation_of_another_project(ada, cloud):
     """It looks as if it did not exist."""
     other, = cloud.admin.baremetal_reservations.list(node='gpu-1')
@@ -490,6 +736,122 @@ def test_explanation(admin):
     admin.follow('button', 'Ask')
     assert 'If machines other than those named were allowed, ' in (
         admin.main.inner_text())
+
+
+def test_no_proposal_if_enough_match(admin, cloud):
+    path = 'ask/?asked=yes&resource_class=baremetal.silver'
+    page = admin.open(path)
+    assert re.search('[1-9] of 16 machines', admin.main.inner_text())
+    assert page.locator('.alert-info').count() == 0
+    assert '9 members' in reserve(admin, path, Machines='9')
+    assert 'If machines not of resource class' in page.locator(
+        '.alert-info').inner_text()
+
+
+@pytest.mark.parametrize(('fields', 'name'), [
+    ({'capabilities': 'gpus=>= 4, gpus=<= 8'}, 'capability gpus'),
+    ({'capabilities': 'gpus, gpus=4'}, 'capability gpus'),
+    ({'capabilities': 'gpus=4, gpus:4'}, 'capability gpus'),
+    ({'traits': 'CUSTOM_GPU', 'forbidden': 'CUSTOM_GPU'},
+     'trait CUSTOM_GPU'),
+    ({'traits': 'CUSTOM_GPU', 'extra_specs': 'trait:CUSTOM_GPU=forbidden'},
+     'trait CUSTOM_GPU'),
+    ({'forbidden': 'CUSTOM_GPU',
+      'extra_specs': 'reservations:trait:CUSTOM_GPU=required'},
+     'trait CUSTOM_GPU'),
+    ({'capabilities': 'gpus=4', 'extra_specs': 'capabilities:gpus=8'},
+     'capability gpus'),
+    ({'capabilities': 'gpus', 'extra_specs': 'capabilities=rack:r1,gpus:8'},
+     'capability gpus'),
+    ({'capabilities': 'cpu_arch=x86_64', 'extra_specs': 'cpu_arch=aarch64'},
+     'capability cpu_arch'),
+    ({'memory_mb': '1', 'extra_specs': 'resources:MEMORY_MB=2'},
+     'Memory (MiB)'),
+    ({'vcpus': '1', 'extra_specs': 'resources1:VCPU=0'}, 'CPUs'),
+    ({'root_gb': '1', 'extra_specs': 'resources:DISK_GB=0'}, 'Disk (GiB)'),
+    ({'resource_class': 'baremetal.gpu',
+      'extra_specs': 'resources:CUSTOM_BAREMETAL_GPU=0'}, 'Resource class'),
+    ({'candidate_nodes': 'gpu-2',
+      'extra_specs': 'reservations:candidate_nodes=gpu-1'},
+     'Only these nodes'),
+    ({'extra_specs': 'resources:VCPU=0\nresources:VCPU = 1'},
+     'resources:VCPU'),
+], ids=str)
+def test_contradictory_fields(admin, cloud, fields, name):
+    """Nothing is asked and nothing is reserved, alone and in a group."""
+    page = admin.open('ask/?asked=yes&vcpus=1')
+    before = count_reservations(cloud)
+    form = admin.main.locator('form[method=post]').evaluate(
+        'it => Object.fromEntries(new FormData(it))')
+    query = urllib.parse.urlencode({'asked': 'yes', **fields})
+    admin.open(f'ask/?{query}')
+    assert page.get_by_role('alert').inner_text() == (
+        f'Given more than once: {name}.')
+    assert 'could be reserved' not in admin.main.inner_text()
+    for members in '1', '2':
+        answer = page.request.post(
+            f'{admin.url}/ask/?{query}', headers={'Referer': admin.url},
+            form={**form, 'members': members})
+        assert 'Given more than once' in answer.text()
+    assert count_reservations(cloud) == before
+
+
+@pytest.mark.parametrize(('fields', 'error'), [
+    ({'capabilities': 'boot_mode='}, '"boot_mode=" must be a name'),
+    ({'capabilities': '=uefi'}, '"=uefi" must be a name'),
+    ({'capabilities': 'gpus>=4'}, '"gpus>=4" must be a name'),
+    ({'extra_specs': 'resources:VCPU'}, '"resources:VCPU" must be a key'),
+    ({'extra_specs': '=0'}, '"=0" must be a key'),
+    ({'traits': ','}, 'Enter names'), ({'forbidden': ' , '}, 'Enter names'),
+    ({'candidate_nodes': ','}, 'Enter names'),
+], ids=str)
+def test_incomplete_entries(admin, fields, error):
+    """An empty value is not as if it were absent."""
+    query = urllib.parse.urlencode({'asked': 'yes', 'vcpus': '1', **fields})
+    page = admin.open(f'ask/?{query}')
+    assert error in page.get_by_role('alert').inner_text()
+    assert 'could be reserved' not in admin.main.inner_text()
+
+
+def test_several_extra_specs(admin):
+    """Amounts in numbered groups are one request, as in a flavor."""
+    admin.open('ask/?' + urllib.parse.urlencode({
+        'asked': 'yes', 'traits': 'CUSTOM_GPU',
+        'extra_specs': 'resources1:VCPU=30\nresources2:VCPU=30\n'
+                       'capabilities=gpus,boot_mode:uefi'}))
+    assert '1 of 16 machines' in admin.main.inner_text()
+    assert [*admin.rows()] == ['baremetal.gpu']
+
+
+def test_links_of_other_sites(admin, cloud):
+    """They only fill in the form, because a dry run counts the fleet."""
+    def count_dry_runs():
+        return pathlib.Path(cloud.ironic.log).read_text().count('dry_run')
+
+    url = f'{admin.url}/ask/?asked=yes&vcpus=1'
+    elsewhere = 'http://elsewhere.example/'
+    page = admin.page
+    page.route(f'{elsewhere}**', lambda route: route.fulfill(
+        content_type='text/html',
+        body=f'<a href="{html.escape(url)}">link</a><img src="'
+             f'{html.escape(url)}"><form action="{admin.url}/ask/"><input '
+             'name=asked value=yes><input name=vcpus value=1>'
+             '<button>form</button>'))
+    before = count_dry_runs()
+    for role, name in ('link', 'link'), ('button', 'form'):
+        page.goto(elsewhere)
+        page.wait_for_load_state('networkidle')
+        admin.follow(role, name)
+        text = admin.main.inner_text()
+        assert 'A link on another site has filled in this form' in text
+        assert 'could be reserved' not in text
+        assert page.get_by_label('CPUs').input_value() == '1'
+    assert count_dry_runs() == before
+    check_for_screen_readers(page)
+    admin.follow('button', 'Ask')
+    assert 'could be reserved now' in admin.main.inner_text()
+    assert count_dry_runs() > before
+    page.unroute(f'{elsewhere}**')
 
 
 def test_matching_profiles(admin, cloud):
@@ -580,6 +942,18 @@ def test_filters_without_a_match(admin):
     # A class that machines have, without a reservation.
     admin.open('reservations/?resource_class=baremetal.bronze')
     assert 'No machine has' not in admin.main.inner_text()
+
+
+def test_nodes_by_uuid(admin, cloud):
+    """A node without a reservation exists; its UUID may be in capitals."""
+    node = cloud.admin.baremetal.get_node('bronze-1').id
+    for name in node, node.upper(), 'bronze-1':
+        admin.open(f'reservations/?node={name}')
+        assert 'No reservations match' in admin.main.inner_text()
+        assert 'was found' not in admin.main.inner_text()
+        page = admin.open(f'ask/?asked=yes&candidate_nodes={name}')
+        assert page.locator('.alert-warning').count() == 0
+    assert '1 of 16 machines' in admin.main.inner_text()
 
 
 def test_filters_offer_known_values(admin):
@@ -706,6 +1080,51 @@ def test_names_are_escaped(admin, ironic, reservation):
                        **dict(zip('nscp', before, strict=True)))
 
 
+def test_names_of_methods(admin, ada, cloud, ironic, reservation):
+    """Templates would call a method of a dict instead of reading a value."""
+    names = [name for name in dir(dict) if name.isalpha()]
+    assert {'items', 'keys', 'values', 'get', 'pop'} <= {*names}
+    whose = f"uuid = '{reservation.node_uuid}'"
+    (before,), = ironic.execute(f'SELECT properties FROM nodes WHERE {whose}')
+    ironic.execute(
+        f'UPDATE nodes SET properties = :p WHERE {whose}', p=json.dumps({
+            'cpus': 1, 'memory_mb': 1, 'local_gb': 1, 'capabilities': ','.join(
+                f'{name}:{name}' for name in names)}))
+    api = cloud.admin.baremetal_reservations
+    api.release(reservation)
+    # Otherwise, pages show an older count for some seconds.
+    api.get('/reservations/capacity', headers={'Cache-Control': 'no-cache'})
+    try:
+        for visitor in admin, ada:
+            visitor.open()
+            text = visitor.main.inner_text()
+            assert all(f'{name}: {name}' in text for name in names)
+        for name in names:
+            admin.open(f'?by=capability:{name}')
+            assert name in admin.rows()
+            group = api.create_group(
+                1, {'extra_specs': {f'capabilities:{name}': name}},
+                policy='pack', by=f'capability:{name}')
+            member, = group.reservations
+            try:
+                admin.open('groups/')
+                assert f'{name} 1' in admin.rows()[group.id]
+                admin.open(f'groups/{group.id}/')
+                assert f'domain {name}' in admin.rows()['gold-1']
+                admin.open(f'reservations/{member["instance_uuid"]}/')
+                assert f'capability:{name} domain {name}' in re.sub(
+                    r'\s+', ' ', admin.main.inner_text())
+            finally:
+                api.release_group(group)
+            admin.open('ask/?asked=yes&candidate_nodes=gold-1&'
+                       f'capabilities={name}={name}')
+            text = admin.main.inner_text()
+            assert all(f'{name}: {name}' in text for name in names)
+    finally:
+        ironic.execute(f'UPDATE nodes SET properties = :p WHERE {whose}',
+                       p=before)
+
+
 # Large numbers
 
 @pytest.fixture
@@ -733,7 +1152,7 @@ def many(ironic, cloud):
                    "'baremetal.many'")
 
 
-def test_ten_thousand(admin, many):
+def test_ten_thousand_nodes(admin, many):
     """The server counts or limits each page; prints the durations."""
     def measure(name, action):
         began = time.monotonic()

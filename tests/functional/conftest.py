@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Ironic with the plugin, shared by all tests; for each database one.
+"""A real Ironic with the plugin for each database, shared by all tests.
 
-A test uses nodes and a resource class of its own, so that it sees nothing
-of another's, and leaves none behind.
+Each test enrols its own nodes with its own resource class, and removes them.
 """
 
 import contextlib
@@ -13,14 +12,16 @@ from tests.common import databases
 from tests.common import service
 from tools import services
 
-#: What Ironic's own middleware does for us, too.
+#: Options of Ironic's middleware that also apply to the plugin, and one of the
+#: plugin.
 CONFIG = {'cors': {'allowed_origin': 'http://dashboard.example'},
-          'oslo_middleware': {'enable_proxy_headers_parsing': 'true'}}
+          'oslo_middleware': {'enable_proxy_headers_parsing': 'true'},
+          'reservations': {'dedicated_traits': 'CUSTOM_DEDICATED_*'}}
 
 
 @pytest.fixture(scope='session')
 def start_ironic(tmp_path_factory, shared_directory):
-    """Starts an Ironic of a test's own: a context manager.
+    """Return a context manager that starts an Ironic.
 
     :param database_url: of a database with the schema; None for a new one.
     """
@@ -40,7 +41,7 @@ def start_ironic(tmp_path_factory, shared_directory):
 
 @pytest.fixture(scope='session')
 def stock_ironic(start_ironic):
-    """Without the plugin."""
+    """Start an Ironic without the plugin."""
     with start_ironic(plugin=False, config=CONFIG) as ironic:
         yield ironic
 
@@ -60,14 +61,14 @@ def ironic_server(start_ironic, shared_directory, server_url):
 
 @pytest.fixture(scope='session')
 def ironic(request):
-    """On SQLite, unless a test names its databases as the parameter."""
+    """Return the Ironic on the database that a test names, or on SQLite."""
     return request.getfixturevalue(
         f'ironic_{getattr(request, "param", "sqlite")}')
 
 
 @pytest.fixture(scope='session')
 def start_uwsgi(tmp_path_factory):
-    """Starts an application next to an Ironic: a context manager.
+    """Return a context manager that starts an application next to an Ironic.
 
     :param changes: of Ironic's configuration, {section: {option: value}}.
     """
@@ -89,7 +90,7 @@ def start_uwsgi(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def alone(ironic, start_uwsgi):
-    """The application alone, in four processes next to the Ironic."""
+    """Start the standalone application, in four processes."""
     with start_uwsgi(ironic) as alone:
         yield alone
 

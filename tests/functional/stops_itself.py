@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic's API, whose process stops itself where a test says.
+"""Ironic's API in a process that stops itself where a test chooses.
 
 A file ``stop`` next to ``ironic.conf`` says where: before, inside or after the
-look whether a request may go on to Ironic. It is gone when that is reached.
+fence's check. The file is deleted when that point is reached.
 """
 
 import functools
@@ -11,7 +11,7 @@ import pathlib
 import signal
 import threading
 
-from ironic_reservations import fence
+from ironic_reservations.api import fence
 from ironic_reservations.reservations import lookup
 
 STOP = pathlib.Path(
@@ -21,11 +21,11 @@ STOP = pathlib.Path(
 def stop(where):
     if STOP.exists() and STOP.read_text() == where:
         STOP.unlink()
-        # A thread that has the process stopped would go on for a little.
+        # With os.kill, this thread could run on for a moment.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
-def stopping(function, before, after):
+def stop_around(function, before, after):
     @functools.wraps(function)
     def call(*args, **kwargs):
         stop(before)
@@ -35,9 +35,9 @@ def stopping(function, before, after):
     return call
 
 
-# The request has arrived, the caller is known and the database is not asked
-# yet, the database has answered.
-fence.Fence.__call__ = stopping(fence.Fence.__call__, 'before', '')
-lookup.find_fenced = stopping(lookup.find_fenced, 'inside', 'after')
+# Before: the request has arrived. Inside: the caller is known, and the
+# database has not been queried. After: the database has responded.
+fence.Fence.__call__ = stop_around(fence.Fence.__call__, 'before', '')
+lookup.find_fenced = stop_around(lookup.find_fenced, 'inside', 'after')
 
 from ironic.wsgi import application  # noqa: E402,F401

@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real openstack command against a real Ironic, Nova and Glance.
 
-What it asks for and tells is in tests/api/test_cli.py, test_options.py and
-test_cli_failures.py; what it looks up in Keystone, in test_keystone.py here.
+Options and output are tested in tests/api/test_cli.py, test_options.py and
+test_cli_failures.py, overridden flavors in tests/unit/test_flavors.py, and
+lookups in Keystone in test_keystone.py here.
 """
 
 import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
+from unittest import mock
+import uuid
 
 import pytest
 import sqlalchemy as sa
 
+from ironic_reservations.osc import client
+from ironic_reservations.osc.audit import reader
 from tests.common import command
 from tests.common.command import get_data
 from tests.common.command import get_error
+from tests.common.command import get_output
 from tools import services
 
 CLASS = 'baremetal.cli'
@@ -32,78 +39,78 @@ NAMES = [f'cli-{number}' for number in range(5)]
 
 @pytest.fixture
 def cli(ironic):
-    """Runs openstack baremetal reservation, with more of environment."""
+    """Return a function that runs openstack baremetal reservation."""
     def run(*args, **env):
         return command.run(ironic.url, 'baremetal', 'reservation', *args,
                            **env)
     return run
 
 
-def real(ironic, *args, stderr=subprocess.PIPE):
-    """Starts the real command, a process of its own."""
+def start_command(ironic, *args, program='openstack', stderr=subprocess.PIPE):
+    """Start the real command in a separate process."""
     return subprocess.Popen(
-        ['openstack', *args], text=True, stdout=subprocess.PIPE,
+        [program, *args], text=True, stdout=subprocess.PIPE,
         stderr=stderr, env=services.cli_environment(ironic.url))
 
 
 @pytest.fixture(scope='module')
 def fleet(ironic):
-    """Five equal nodes."""
+    """Enrol five equal nodes."""
     with ironic.fleet(*({**NODE, 'name': name} for name in NAMES)) as nodes:
         yield nodes
 
 
 @pytest.fixture(autouse=True)
-def given_back(ironic):
+def free_nodes(ironic):
     yield
     ironic.free_nodes(CLASS)
 
 
-def instances(ironic):
+def find_instances(ironic):
     """Return the UUIDs of all instances that hold a node."""
     return {instance for instance, in ironic.execute(
         'SELECT instance_uuid FROM nodes WHERE instance_uuid IS NOT NULL '
         'AND resource_class = :c', c=CLASS)}
 
 
-def test_progress(ironic, fleet):
-    """Progress is shown if standard error is a terminal."""
+def test_output_of_the_programs(ironic, fleet):
+    """Progress is shown on a terminal; otherwise nothing else is printed."""
     group = '99999999-2222-4333-8444-555555555555'
-    with real(ironic, 'baremetal', 'reservation', 'group', 'create',
-              '--resource-class', CLASS, '--members', '2', '--uuid', group,
-              '-f', 'json') as process:
-        stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stderr) == (0, '')
-    assert len(json.loads(stdout)['reservations']) == 2
-    ours, theirs = pty.openpty()
+    for program, args in (
+            ('openstack', ['baremetal', 'reservation', 'group', 'create',
+                           '--resource-class', CLASS, '--members', '2',
+                           '--uuid', group]),
+            # The command of python-ironicclient.
+            ('baremetal', ['reservation', 'list'])):
+        with start_command(ironic, *args, '-f', 'json',
+                           program=program) as process:
+            stdout, stderr = process.communicate(timeout=120)
+        assert (process.returncode, stderr) == (0, '')
+    assert {row['Node'] for row in json.loads(stdout)} < {*NAMES}
+    reader, writer = pty.openpty()
     output = b''
-    with real(ironic, 'baremetal', 'reservation', 'group', 'delete', group,
-              stderr=theirs) as process:
-        os.close(theirs)
+    with start_command(
+            ironic, 'baremetal', 'reservation', 'group', 'delete', group,
+            stderr=writer) as process:
+        os.close(writer)
         try:
-            while data := os.read(ours, 1024):
+            while data := os.read(reader, 1024):
                 output += data
         except OSError:
             pass  # The other end is closed.
         assert process.stdout.read() == f'Deleted group {group}\n', output
-    os.close(ours)
+    os.close(reader)
     assert process.returncode == 0
     assert f'group {group}, 2 reservations' in output.decode()
 
 
-# Without a response
-
-
-@pytest.mark.parametrize(('args', 'option', 'show'), [
-    (['create'], '--instance-uuid', 'show'),
-    pytest.param(['group', 'create', '--members', '2'], '--uuid',
-                 'group show', marks=pytest.mark.long)])
-def test_interrupt_names_what_is_held(ironic, cli, fleet, args, option, show):
-    command = 'baremetal', 'reservation', *args, '--resource-class', CLASS
+def test_interrupt_names_the_instance(ironic, cli, fleet):
+    args = 'create', '--resource-class', CLASS
     with ironic.engine.connect() as connection:
-        # The server waits for its turn to write.
+        # The server has to wait until it may write.
         connection.execute(sa.text('BEGIN IMMEDIATE'))
-        with real(ironic, '--debug', *command) as process:
+        with start_command(ironic, '--debug', 'baremetal', 'reservation',
+                           *args) as process:
             for line in process.stderr:
                 if 'REQ: curl' in line and '-X POST' in line:
                     break
@@ -111,40 +118,27 @@ def test_interrupt_names_what_is_held(ironic, cli, fleet, args, option, show):
             output = process.stderr.read()
     assert process.returncode == 130
     match = re.search(
-        r'^No response: (?:instance|group) (.*) may or may not hold nodes\. '
-        rf'Check with "openstack baremetal reservation {show} \1"\.$', output,
+        r'^No response: instance (.*) may or may not hold nodes\. '
+        r'Check with "openstack baremetal reservation show \1"\.$', output,
         re.MULTILINE)
-    # The server has this one, and a repeated request returns it.
-    again = get_data(cli(*command[2:], option, match[1], '-f', 'json'))
-    assert get_data(cli(*show.split(), match[1], '-f', 'json')) == again
-    assert len(instances(ironic)) == (2 if args[0] == 'group' else 1)
+    # The server has it, and a repeated request returns it.
+    again = get_data(cli(*args, '--instance-uuid', match[1], '-f', 'json'))
+    assert get_data(cli('show', match[1], '-f', 'json')) == again
+    assert find_instances(ironic) == {match[1]}
 
 
-def run_all(cli, commands):
-    return [cli(*args) for args in commands]
-
-
-# Names of nodes
-
-
-@pytest.mark.parametrize(('args', 'status'), [
-    (['create', '--candidate-node', 'cli-1'], 0),
-    (['create', '--candidate-node', 'cli-1', '--dry-run'], 0),
-    (['group', 'create', '--members', '1', '--candidate-node', 'cli-1'], 0),
-    (['group', 'create', '--members', '2', '--candidate-node', 'cli-1'], 1),
-    (['create', '--trait', 'CUSTOM_NVME'], 1),
-    (['create', '--dry-run'], 1),
-    (['explain'], 1)])
-def test_candidates_that_do_not_exist(cli, fleet, args, status):
-    result = cli(*args, '--candidate-node', 'cly-3', '--candidate-node',
-               'elsewhere')
-    assert result.returncode == status
-    lines = result.stderr.splitlines()
-    assert 'No node cly-3 was found. Did you mean cli-3?' in lines
-    assert 'No node elsewhere was found. Known: ' in result.stderr
-
-
-def test_names_that_have_no_reservation(cli, fleet):
+def test_nodes_that_do_not_exist(cli, fleet):
+    for args, status in (
+            (['create', '--candidate-node', 'cli-1'], 0),
+            (['group', 'create', '--members', '2', '--candidate-node',
+              'cli-2'], 1),
+            (['create', '--dry-run'], 1), (['explain'], 1)):
+        result = cli(*args, '--candidate-node', 'cly-3', '--candidate-node',
+                     'elsewhere')
+        assert result.returncode == status
+        lines = result.stderr.splitlines()
+        assert 'No node cly-3 was found. Did you mean cli-3?' in lines
+        assert 'No node elsewhere was found. Known: ' in result.stderr
     missing = 'There is no node cly-3. Did you mean cli-3?\n'
     for args, message in (
             (['show', 'cly-3'], missing),
@@ -153,6 +147,18 @@ def test_names_that_have_no_reservation(cli, fleet):
             (['set', 'cli-3', '--no-expiry'],
              'No reservation of node cli-3 could be found.\n')):
         assert get_error(cli(*args)) == message
+    notice = '99999999-2222-4333-8444-555555555555'
+    for args, hint, message in (
+            (['report', 'cly-3'], '', missing),
+            (['uncordon', 'cly-3'], '', f'cly-3: {missing}'),
+            (['uncordon', 'cli-3'], '', 'cli-3: It has no open cordon.\n'),
+            (['cordon', 'cli-3', 'cly-3'],
+             'No node cly-3 was found. Did you mean cli-3?\n', 'nodes.1: '),
+            (['notice', 'set', notice, '--node', 'cly-3', '--no-end'],
+             'No node cly-3 was found. Did you mean cli-3?\n',
+             f'No notice {notice} of node cly-3 could be found.')):
+        assert get_error(cli(*args)).startswith(hint + message)
+    assert cli('notice', 'list', '--node', 'cly-3').stderr == missing
     for node, message in (
             ('cly-3', missing),
             ('cli-3', 'No reservations found with node cli-3.\n')):
@@ -170,7 +176,7 @@ SPECS = {'trait:CUSTOM_NVME': 'required', 'resources:VCPU': '0',
 
 @pytest.fixture(scope='module')
 def flavors(nova):
-    """The flavors in Nova, by name."""
+    """Create flavors in Nova; return them by name."""
     compute = services.connect(nova, 'compute')
 
     def create(name, specs, **attributes):
@@ -183,27 +189,16 @@ def flavors(nova):
         create('bm.cli', SPECS, ram=2048, vcpus=16, disk=20, ephemeral=10,
                swap=1024, rxtx_factor=1.5),
         # Nova shows no swap as an empty text.
-        create('bm.plain', {}, ram=1024, vcpus=1, disk=0),
-        create('bm.wrong', {
-            'resources:MEMORY_MB': '0', 'resources1:VCPU': '0',
-            'resources:DISK_GB': '0', 'resources:CUSTOM_OTHER': '1',
-            'trait1:CUSTOM_NVME': 'forbidden',
-            'reservations:trait:CUSTOM_GPU': 'required',
-            'trait:HW_CPU_X86_AVX': 'forbidden',
-            'capabilities': 'fast:false,gpus:9,boot_mode:uefi',
-            'capabilities:gpus': '9', 'cpu_arch': 'aarch64',
-            'reservations:candidate_nodes': 'elsewhere',
-            'reservations:match': 'exact'},
-            ram=64, vcpus=64, disk=64, ephemeral=64, swap=64))}
+        create('bm.plain', {}, ram=1024, vcpus=1, disk=0))}
 
 
 @pytest.fixture(scope='module')
 def images(glance):
-    """The images in Glance, by name."""
+    """Create images in Glance; return them by name."""
     service = services.connect(glance, 'image')
 
     def create(name, **body):
-        # The SDK adds properties of its own.
+        # The SDK would add further properties.
         response = service.post('/images', json={'name': name, **body})
         assert response.status_code == 201, response.text
         return response.json()
@@ -221,14 +216,14 @@ def images(glance):
 
 @pytest.fixture
 def cloud(cli, nova, glance):
-    """The command with access to Nova and Glance."""
+    """Return a function that runs the command with Nova and Glance."""
     def run(*args, **env):
         return cli(*args, **{'OS_COMPUTE_ENDPOINT_OVERRIDE': nova,
                              'OS_IMAGE_ENDPOINT_OVERRIDE': glance, **env})
     return run
 
 
-def test_flavor_and_image(fleet, cloud, flavors, images):
+def test_flavor_and_image(ironic, fleet, cloud, flavors, images):
     flavor, image = flavors['bm.cli'], images['debian']
     expected = {
         'memory_mb': 2048, 'vcpus': 16, 'root_gb': 20, 'ephemeral_gb': 10,
@@ -239,97 +234,175 @@ def test_flavor_and_image(fleet, cloud, flavors, images):
                                  'hw_firmware_type': 'uefi',
                                  'img_hv_type': 'baremetal',
                                  'trait:CUSTOM_NVME': 'required'}}}
-    for result in run_all(cloud, [
-            ['create', '-f', 'json', '--flavor', 'bm.cli',
-             '--image', 'debian'],
-            ['create', '-f', 'json', '--flavor', flavor.id,
-             '--image', image['id']]]):
+    for names in ['bm.cli', 'debian'], [flavor.id, image['id']]:
+        result = cloud('create', '-f', 'json', '--flavor', names[0],
+                       '--image', names[1])
         reservation = json.loads(result.stdout)
         assert reservation['node_name'] in NAMES
         assert reservation['request_spec'] == expected
         assert result.stderr == 'Not compared with nodes: hw:boot_menu\n'
-
-
-def test_flavor_and_images_of_few_words(fleet, cloud, flavors, images):
     group = get_data(cloud(
         'group', 'create', '-f', 'json', '--members', '1', '--flavor',
         'bm.plain', '--image', 'bare', '--resource-class', CLASS))
-    plain, *others = run_all(cloud, [
-        ['create', '-f', 'json', '--resource-class', CLASS,
-         '--image', image, *more]
-        for image, more in (('bare', ['--flavor', 'bm.plain']),
-                            ('old', []), ('both', []))])
-    assert get_data(plain)['request_spec'] == {
-        'memory_mb': 1024, 'vcpus': 1, 'root_gb': 0, 'name': 'bm.plain',
-        'flavorid': flavors['bm.plain'].id, 'resource_class': CLASS,
-        'image': {'id': images['bare']['id']}}
-    member = get_data(cloud('show', group['reservations'][0]['instance_uuid'],
-                            '-f', 'json'))
-    assert member['request_spec'] == get_data(plain)['request_spec']
-    old, both = (get_data(result)['request_spec']['image']['properties']
-                 for result in others)
-    assert old == {'hw_architecture': 'x86_64', 'img_hv_type': 'ironic'}
-    assert both == {'hw_architecture': 'x86_64'}
-
-
-def test_options_override_the_flavor(fleet, cloud, flavors):
-    reservation = get_data(cloud(
-        'create', '-f', 'json', '--flavor', 'bm.wrong', '--ram', '2048',
-        '--vcpus', '2', '--disk', '10', '--ephemeral', '0', '--swap', '0',
-        '--resource-class', CLASS, '--trait', 'CUSTOM_NVME',
-        '--forbidden-trait', 'CUSTOM_GPU', '--capability', 'fast',
-        '--capability', 'gpus=4', '--capability', 'cpu_arch=x86_64',
-        '--candidate-node', 'cli-3', '--match', 'at_least'))
-    assert reservation['node_name'] == 'cli-3'
-    assert reservation['request_spec'] == {
-        'memory_mb': 2048, 'vcpus': 2, 'root_gb': 10, 'name': 'bm.wrong',
-        'flavorid': flavors['bm.wrong'].id, 'resource_class': CLASS,
-        'candidate_nodes': ['cli-3'],
-        'extra_specs': {
-            # Extra specs without an option remain.
-            'trait:HW_CPU_X86_AVX': 'forbidden',
-            'capabilities': 'boot_mode:uefi,fast',
-            'capabilities:gpus': '4', 'capabilities:cpu_arch': 'x86_64',
-            'trait:CUSTOM_NVME': 'required',
-            'trait:CUSTOM_GPU': 'forbidden',
-            'reservations:match': 'at_least'}}
-
-
-def test_what_cannot_be_looked_up(ironic, fleet, cloud, images):
-    away = f'http://127.0.0.1:{services.free_port()}'
-    rows = [
-        ('flavor', 'none', {}, 'No Flavor found for none'),
-        ('image', 'none', {}, 'No Image found for none'),
-        ('image', 'twice', {}, "More than one Image exists with the name "
-         "'twice'."),
-        ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': away}, away),
-        ('image', 'x', {'OS_IMAGE_ENDPOINT_OVERRIDE': away}, away),
-        # There is no Nova: the command asks Ironic for flavors.
-        ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': ''}, '404'),
-    ]
-    for (kind, ident, _, expected), error in zip(rows, map(get_error, run_all(
-            lambda kind, ident, env, _: cloud(
-                'create', '--resource-class', CLASS, f'--{kind}', ident,
-                **env), rows)), strict=True):
+    for instance in (
+            group['reservations'][0]['instance_uuid'], get_data(cloud(
+                'create', '-f', 'json', '--resource-class', CLASS,
+                '--image', 'bare', '--flavor', 'bm.plain'))['instance_uuid']):
+        assert ironic.show(instance)['request_spec'] == {
+            'memory_mb': 1024, 'vcpus': 1, 'root_gb': 0, 'name': 'bm.plain',
+            'flavorid': flavors['bm.plain'].id, 'resource_class': CLASS,
+            'image': {'id': images['bare']['id']}}
+    assert json.loads(cloud('explain', '--flavor', 'bm.plain',
+                            '-f', 'json').stdout)['matching_nodes'] == 1
+    ironic.free_nodes(CLASS)
+    for image, properties in (
+            ('old', {'hw_architecture': 'x86_64', 'img_hv_type': 'ironic'}),
+            ('both', {'hw_architecture': 'x86_64'})):
+        reservation = get_data(cloud('create', '-f', 'json', '--image', image,
+                                     '--resource-class', CLASS))
+        assert reservation['request_spec']['image']['properties'] == (
+            properties)
+    url = f'http://127.0.0.1:{services.free_port()}'
+    for kind, ident, env, message in (
+            ('flavor', 'none', {}, 'No Flavor found for none'),
+            ('image', 'none', {}, 'No Image found for none'),
+            ('image', 'twice', {}, "More than one Image exists with the name "
+             "'twice'."),
+            ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': url}, url),
+            ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': ''},
+             'there is no compute service here')):
+        error = get_error(cloud('create', '--resource-class', CLASS,
+                                f'--{kind}', ident, **env))
         assert error.startswith(f'Cannot look up {kind} "{ident}": ')
-        assert expected in error
-        assert error.count('\n') == 1
-    assert not instances(ironic)
+        assert message in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize('maximum, requests', [(1000, 1), (2, 3)])
+def test_audit_of_expired_leases(ironic, cli, fleet, monkeypatch, maximum,
+                                 requests):
+    """A dry run finds that their nodes are free, for all of them at once."""
+    monkeypatch.setattr(reader, 'DRY_RUN_NODES', maximum)
+    for node in fleet:
+        hold = ironic.create(candidate_nodes=[node.id], expires_in=3600)
+        ironic.expire(hold['instance_uuid'])
+    with mock.patch.object(client, 'request_ironic',
+                           wraps=client.request_ironic) as request:
+        result = cli('audit')
+    assert result.stdout == 'Nothing disagrees: 0 reservations, 5 nodes.\n'
+    assert [call.args[1] for call in request.mock_calls].count(
+        'POST') == requests
+
+
+def test_unknown_node_of_a_pool(ironic, cli, fleet):
+    name, typo = fleet[0].name, fleet[0].name.replace('cli', 'cly')
+    pool = ironic.http.post('/v1/reservations/pools', json={
+        'project_id': 'east', 'members': 1,
+        'request': {'candidate_nodes': [name]}}).json()['uuid']
+    for verb in 'add', 'remove', 'replace':
+        assert (f'No node {typo} was found. Did you mean {name}?\n'
+                in get_error(cli('pool', verb, pool, typo)))
+    assert get_error(cli('pool', 'add', pool, name)).count('\n') == 1
+    get_output(cli('pool', 'delete', pool))
+
+
+def test_audit_of_an_instance_in_a_pool(ironic, cli, fleet):
+    """To other projects, a node of a pool does not look reserved."""
+    node = fleet[0]
+    pool = ironic.http.post('/v1/reservations/pools', json={
+        'project_id': 'east', 'members': 1,
+        'request': {'candidate_nodes': [node.id]}}).json()['uuid']
+    ironic.set_node(node.id, instance_uuid=str(uuid.uuid4()))
+    row, = json.loads(cli('audit', '-f', 'json').stdout)
+    assert (row['Kind'], row['Node']) == ('unknown-instance', node.name)
+    ironic.set_node(node.id, instance_uuid=None)
+    get_output(cli('pool', 'delete', pool))
+
+
+def test_audit_of_dedicated_nodes(ironic, cli):
+    """They match only dry runs that require their traits."""
+    both = ['CUSTOM_DEDICATED_A', 'CUSTOM_DEDICATED_B']
+    traits = [[], both[:1], both, both]
+    with ironic.fleet(*({**NODE, 'name': f'dedicated-{number}',
+                         'traits': traits[number]}
+                        for number in range(4))) as nodes:
+        for node, required in zip(nodes[:3], traits[:3], strict=True):
+            hold = ironic.create(
+                candidate_nodes=[node.id], expires_in=3600, extra_specs={
+                    f'trait:{trait}': 'required' for trait in required})
+            ironic.expire(hold['instance_uuid'])
+        ironic.set_node(nodes[3].id, instance_uuid=str(uuid.uuid4()))
+        row, = json.loads(cli('audit', '-f', 'json').stdout)
+        assert (row['Kind'], row['Node']) == ('unknown-instance',
+                                              nodes[3].name)
+        ironic.free_nodes(CLASS)
+
+
+def test_audit_of_pools(ironic, cli, fleet):
+    """Ironic's own API deploys a node of a pool for another project."""
+    first, second, other, *_ = fleet
+    instance = str(uuid.uuid4())
+    pools = []
+    for node in first, second:
+        response = ironic.http.post('/v1/reservations/pools', json={
+            'project_id': 'east', 'members': 1,
+            'request': {'candidate_nodes': [node.id]}})
+        assert response.status_code == 201, response.text
+        pools.append(response.json()['uuid'])
+    ironic.create(candidate_nodes=[second.id], project_id='east')
+    ironic.set_node(first.id, instance_uuid=instance, lessee='west',
+                    provision_state='active')
+    row, = json.loads(cli('audit', '-f', 'json').stdout)
+    assert (row['Kind'], row['Instance'], row['Node']) == (
+        'pool-conflict', instance, first.name)
+    _, _, advice = row['What to Do'].partition(': ')
+    assert advice == (f'openstack baremetal reservation pool replace '
+                      f'{pools[0]} {first.name}')
+    ironic.execute('DELETE FROM reservations_pool_nodes')
+    ironic.execute('DELETE FROM reservations_pools')
+    assert cli('audit').stdout.startswith('Nothing disagrees: ')
 
 
 def test_audit_without_nova(ironic, cli, fleet):
-    """Only Ironic is checked: a hold of a host needs no server here."""
-    reservations = [ironic.create(resource_class=CLASS, host='host-1')
-            for _ in range(2)]
+    """Only Ironic is checked; the shown commands make the nodes free again."""
+    dirty, foreign, overdue, *_ = fleet
+    ironic.http.patch(f'/v1/nodes/{dirty.id}', json=[
+        {'op': 'add', 'path': f'/instance_info/{key}', 'value': 'x'}
+        for key in ('image_source', 'a b')])
+    ironic.http.post('/v1/volume/targets', json={
+        'node_uuid': dirty.id, 'volume_type': 'iscsi', 'boot_index': 0,
+        'volume_id': 'x'})
+    for table, ident in ('ports', '52:54:00:00:00:01'), (
+            'portgroups', '52:54:00:00:00:02'):
+        response = ironic.http.post(f'/v1/{table}', json={
+            'node_uuid': dirty.id, 'address': ident,
+            'extra': {'vif_port_id': 'y'}})
+        assert response.status_code == 201, response.text
+    ironic.http.patch(f'/v1/nodes/{foreign.id}', json=[
+        {'op': 'add', 'path': '/instance_uuid', 'value': str(uuid.uuid4())}])
+    # No request has released it yet.
+    hold = ironic.create(candidate_nodes=[overdue.id], expires_in=3600)
+    ironic.expire(hold['instance_uuid'])
+    rows = json.loads(cli('audit', '-f', 'json').stdout)
+    assert [(row['Kind'], row['Node']) for row in rows] == [
+        ('unknown-instance', foreign.name), ('prepared', dirty.name)]
+    assert ironic.find_instance(overdue.id) == hold['instance_uuid']
+    for row in rows:
+        condition, _, commands = row['What to Do'].partition(': ')
+        assert condition == 'unless somebody is about to deploy it'
+        for words in map(shlex.split, commands.split('; ')):
+            result = command.run(ironic.url, *words[1:])
+            assert result.returncode == 0, result.stderr
     result = cli('audit')
-    assert (result.returncode, result.stdout) == (
-        0, 'Nothing disagrees: 2 reservations, 5 nodes.\n')
+    assert result.returncode == 0
+    assert result.stdout.startswith('Nothing disagrees: ')
     assert result.stderr.startswith('There is no Nova here: ')
-    ironic.set_node(reservations[0]['node_uuid'],
-                    provision_state='deploy failed')
+    hold = ironic.create(candidate_nodes=[dirty.id], host='host-1')
+    ironic.set_node(hold['node_uuid'], provision_state='deploy failed')
     for options in [], ['--repair']:
-        result = cli('audit', '-f', 'json', *options)
+        result = command.run_baremetal(ironic.url, 'reservation', 'audit',
+                                       '-f', 'json', *options)
         assert result.returncode == 1
-        assert [(row['Kind'], row['Node'])
-                for row in json.loads(result.stdout)] == [
-                    ('failed', reservations[0]['node_name'])]
+        row, = json.loads(result.stdout)
+        assert (row['Kind'], row['Node']) == ('failed', dirty.name)
+    for table in 'ports', 'portgroups':
+        ironic.execute(f'DELETE FROM {table}')

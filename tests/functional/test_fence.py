@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fence at the door of a real Ironic, in front of its servers."""
+"""The fence in front of a real Ironic, on its own server and on uWSGI."""
 
 import concurrent.futures
 import contextlib
@@ -30,32 +30,32 @@ def hold(ironic, pool, node_class):
     ironic.execute('DELETE FROM volume_targets')
 
 
-def of(hold, host='compute-1', **more):
+def make_header(hold, host='compute-1', **more):
     keys = {'instance': hold['instance_uuid'], 'host': host, **more}
     return {NAME: '; '.join(f'{name}={value}'
                             for name, value in keys.items())}
 
 
-def node_of(ironic, hold, **params):
+def settle_node(ironic, hold, **params):
     return ironic.settle([ironic.baremetal.get_node(hold['node_uuid'])],
                          **params)[0]
 
 
 def test_power(ironic, hold):
-    """What is let in is done; what is not, Ironic knows nothing of."""
+    """Requests that pass reach Ironic; refused requests do not."""
     def put(target, **keys):
         return ironic.http.put(
             f'/v1/nodes/{hold["node_uuid"]}/states/power',
-            json={'target': target}, headers=of(hold, **keys))
+            json={'target': target}, headers=make_header(hold, **keys))
 
     response = put('power on')
     assert (response.status_code, response.headers[FENCE]) == (202, '1')
     assert answers.OWN_HEADER not in response.headers
-    node_of(ironic, hold, power_state='power on', reservation=None)
+    settle_node(ironic, hold, power_state='power on', reservation=None)
     response = put('power off', host='compute-2')
     answers.check(response, 412)
     assert response.headers[FENCE] == '1'
-    node = node_of(ironic, hold)
+    node = settle_node(ironic, hold)
     assert (node.power_state, node.target_power_state) == ('power on', None)
     path = f'PUT /v1/nodes/{hold["node_uuid"]}/states/power'
     lines = [line for line in pathlib.Path(ironic.log).read_text(
@@ -66,49 +66,50 @@ def test_power(ironic, hold):
 
 def test_volume_targets(ironic, hold, pool):
     url, node = '/v1/volume/targets', hold['node_uuid']
-    headers = of(hold, node=node)
+    headers = make_header(hold, node=node)
     response = ironic.http.post(url, headers=headers, json={
         'node_uuid': node, 'volume_type': 'iscsi', 'volume_id': 'v',
         'boot_index': 0})
     assert (response.status_code, response.headers[FENCE]) == (201, '1')
     own = f'{url}/{response.json()["uuid"]}'
-    answers.check(ironic.http.delete(own, headers=of(
+    answers.check(ironic.http.delete(own, headers=make_header(
         hold, 'compute-2', node=node)), 412)
-    # Ironic's framework would delete it.
+    # Ironic's framework accepts the target in the body, and would delete it.
     answers.check(ironic.http.delete(url, headers=headers, json={
         'target_uuid': response.json()['uuid']}), 400)
     assert ironic.http.delete(own, headers=headers).status_code == 204
     assert ironic.http.delete(own, headers=headers).status_code == 404
 
 
-#: Larger than any that is no config drive.
+#: Exceeds every body except a config drive.
 DRIVE = json.dumps({'target': 'nonsense', 'configdrive': 'x' * 5 * MIB}
                    ).encode()
 
 
-def provide(url, hold, body, host='compute-1', twice=True, **headers):
-    """PUT a config drive by a client that first sends, and then reads.
+def provide(url, hold, body, host='compute-1', reuse=True, **headers):
+    """PUT a config drive with a client that sends all of it before it reads.
 
-    :returns: the statuses of this request and of one after it on the same
-        connection, and the error's text.
+    :param reuse: whether to send another request on the same connection.
+    :returns: the status of the response, and its text.
     """
     connection = http.client.HTTPConnection(
         url.removeprefix('http://'), timeout=60)
     path = f'/v1/nodes/{hold["node_uuid"]}/states/provision'
     connection.request('PUT', path, body, {
-        **of(hold, host), 'Content-Type': 'application/json',
+        **make_header(hold, host), 'Content-Type': 'application/json',
         service.API_VERSION: '1.115', **headers})
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    assert answer.headers[FENCE] == '1'
-    if not twice:
-        return answer.status, text
+    response = connection.getresponse()
+    text = response.read().decode()
+    assert response.headers[FENCE] == '1'
+    if not reuse:
+        return response.status, text
     connection.request('GET', '/v1/')
     assert connection.getresponse().status == 200
-    return answer.status, text
+    return response.status, text
 
 
 def chunks():
+    """Return an iterator of the parts of a body."""
     stream = io.BytesIO(DRIVE)
     return iter(lambda: stream.read(100_000), b'')
 
@@ -116,18 +117,19 @@ def chunks():
 @pytest.mark.parametrize('body, headers', [
     (lambda: DRIVE, {}), (lambda: DRIVE, {'Connection': 'close'}),
     (lambda: DRIVE, {'Expect': '100-continue'}), (chunks, {})],
-    ids=['whole', 'closed', 'expect', 'chunked'])
+    ids=['whole', 'close', 'expect', 'chunked'])
 def test_config_drive(ironic, hold, body, headers):
-    for host, status, words in (
+    for host, expected, words in (
             ('compute-1', 400, 'nonsense'), ('x', 412, 'does not hold node')):
         status, text = provide(ironic.url, hold, body(), host, **headers)
-        assert (status, words in text) == (status, True), text
+        assert (status, words in text) == (expected, True), text
 
 
 @contextlib.contextmanager
-def apart(start_ironic, start_uwsgi, application='ironic.wsgi:application',
-          changes=None, **kwargs):
-    """An Ironic whose API is another process, and a node: both, and it."""
+def separate_api(start_ironic, start_uwsgi,
+                 application='ironic.wsgi:application', changes=None,
+                 **kwargs):
+    """Yield an Ironic, a separate process of its API, and a node."""
     json_rpc = {'host_ip': '127.0.0.1', 'port': services.free_port(),
                 'auth_strategy': 'noauth'}
     with start_ironic(config={
@@ -140,25 +142,25 @@ def apart(start_ironic, start_uwsgi, application='ironic.wsgi:application',
 
 @pytest.mark.long
 def test_config_drive_in_ironics_wsgi_application(start_ironic, start_uwsgi):
-    with apart(start_ironic, start_uwsgi, buffer=False) as (_, api, _):
+    with separate_api(start_ironic, start_uwsgi, buffer=False) as (_, api, _):
         hold = api.create(resource_class='gold', host='compute-1')
         for host, status in ('compute-1', 400), ('x', 412):
-            assert provide(api.url, hold, DRIVE, host, twice=False)[
+            assert provide(api.url, hold, DRIVE, host, reuse=False)[
                 0] == status
 
 
-# A process of Ironic's API that is stopped, and goes on later
+# A process of Ironic's API that is stopped and resumed
 
 PROVISION, POWER, VIFS = '/states/provision', '/states/power', '/vifs'
 CONSOLE, TARGETS = '/states/console', '/v1/volume/targets'
 VIF = '0a4c5c0e-4a3d-4f0e-8d0c-0f3f8a5b6c7d'
-#: Without it Ironic 39 fails to rebuild.
+#: Ironic 39 fails to rebuild without it.
 IMAGE = '{"image_source": "http://127.0.0.1/image"}'
 TARGET = {'volume_type': 'iscsi', 'volume_id': 'v', 'boot_index': 0}
 
-#: What the driver writes: a name, the node's state, a method, what follows
-#: the node in the path, or the whole path, the body, and Ironic's answer.
-CROSSINGS = [
+#: Requests of the driver: a name, the node's provision state, the method, the
+#: path below the node or else the whole path, the body, and Ironic's status.
+REQUESTS = [
     ('undeploy', 'active', 'PUT', PROVISION, {'target': 'deleted'}, 202),
     ('deploy', 'available', 'PUT', PROVISION, {'target': 'active'}, 202),
     ('config drive', 'available', 'PUT', PROVISION, {
@@ -167,25 +169,26 @@ CROSSINGS = [
     ('rescue', 'active', 'PUT', PROVISION, {
         'target': 'rescue', 'rescue_password': 'secret'}, 202),
     ('unrescue', 'rescue', 'PUT', PROVISION, {'target': 'unrescue'}, 202),
-    ('on', 'active', 'PUT', POWER, {'target': 'power on'}, 202),
-    ('off', 'active', 'PUT', POWER, {'target': 'power off'}, 202),
-    ('soft', 'active', 'PUT', POWER, {'target': 'soft power off'}, 202),
+    ('power on', 'active', 'PUT', POWER, {'target': 'power on'}, 202),
+    ('power off', 'active', 'PUT', POWER, {'target': 'power off'}, 202),
+    ('soft power off', 'active', 'PUT', POWER, {
+        'target': 'soft power off'}, 202),
     ('reboot', 'active', 'PUT', POWER, {'target': 'rebooting'}, 202),
     ('attach', 'active', 'POST', VIFS, {'id': VIF}, 204),
     ('detach', 'active', 'DELETE', f'{VIFS}/{VIF}', None, 204),
-    ('target', 'active', 'POST', TARGETS, TARGET, 201),
-    ('no target', 'active', 'DELETE', TARGETS, None, 204),
-    ('console', 'active', 'PUT', CONSOLE, {'enabled': True}, 202),
-    ('no console', 'active', 'PUT', CONSOLE, {'enabled': False}, 202),
-    ('look at console', 'active', 'GET', CONSOLE, None, 200),
-    # The fake hardware has none.
+    ('create target', 'active', 'POST', TARGETS, TARGET, 201),
+    ('delete target', 'active', 'DELETE', TARGETS, None, 204),
+    ('start console', 'active', 'PUT', CONSOLE, {'enabled': True}, 202),
+    ('stop console', 'active', 'PUT', CONSOLE, {'enabled': False}, 202),
+    ('show console', 'active', 'GET', CONSOLE, None, 200),
+    # The fake hardware does not support it.
     ('crash dump', 'active', 'PUT', '/management/inject_nmi', {}, 400),
-    ('what it is', 'active', 'PATCH', '', [
+    ('instance info', 'active', 'PATCH', '', [
         {'op': 'add', 'path': '/instance_info/x', 'value': 1}], 200)]
 
 
-def crossing(ironic, hold, method, below, body):
-    """The path and the body of one of them, and the request's header."""
+def make_request(ironic, hold, method, below, body):
+    """Return the path, the body and the header of one of these requests."""
     node, keys = hold['node_uuid'], {}
     path = f'/v1/nodes/{node}{below}'
     if below == TARGETS:
@@ -196,24 +199,24 @@ def crossing(ironic, hold, method, below, body):
             response = ironic.http.post(TARGETS, json={
                 **TARGET, 'node_uuid': node})
             path += f'/{response.json()["uuid"]}'
-    return path, body, of(hold, **keys)
+    return path, body, make_header(hold, **keys)
 
 
-def find_stopped(api):
+def find_stopped_worker(api):
     workers = [worker for worker in map(psutil.Process, api.workers())
-             if worker.status() == psutil.STATUS_STOPPED]
+               if worker.status() == psutil.STATUS_STOPPED]
     return workers[0] if workers else None
 
 
-def traces(ironic, node):
+def read_state(ironic, node):
     """Return the parts of a node that a request could have changed."""
     return (ironic.execute('SELECT * FROM nodes WHERE uuid = :u', u=node),
             ironic.execute('SELECT uuid FROM volume_targets'),
             ironic.execute('SELECT COUNT(*) FROM node_history'))
 
 
-def freeze(ironic, api, hold, where, method, path, body, headers):
-    """Send a request whose process stops, and move the machine then.
+def send_across_move(ironic, api, hold, where, method, path, body, headers):
+    """Change a reservation's host while the process of a request is stopped.
 
     :returns: the response, and whether the request has changed anything.
     """
@@ -223,48 +226,50 @@ def freeze(ironic, api, hold, where, method, path, body, headers):
         future = pool.submit(api.http.request, method, path, json=body,
                              headers=headers)
         worker = servers.wait(
-            lambda: find_stopped(api), f'stopped {where}', 60)
+            lambda: find_stopped_worker(api), f'stopped {where}', 60)
         assert not file.exists() and not future.done()
         try:
             answers.check(ironic.http.patch(
                 f'{service.OURS}/{hold["instance_uuid"]}', json=[
                     {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
                 params={'host': 'compute-1'}), 200)
-            before = traces(ironic, hold['node_uuid'])
+            before = read_state(ironic, hold['node_uuid'])
         finally:
             worker.send_signal(signal.SIGCONT)
-        answer = future.result()
-    return answer, traces(ironic, hold['node_uuid']) != before
+        response = future.result()
+    return response, read_state(ironic, hold['node_uuid']) != before
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_process_that_is_stopped(start_ironic, start_uwsgi):
-    """A request passes the fence only before the process is stopped."""
-    with apart(start_ironic, start_uwsgi,
-               'tests.functional.stops_itself:application', changes={
-                   'enabled_rescue_interfaces': 'fake',
-                   'default_rescue_interface': 'fake',
-                   'enabled_console_interfaces': 'fake-graphical'},
-               processes=1) as (ironic, api, node):
-        for name, state, method, below, body, status in CROSSINGS:
+    """A request that is stopped before the fence's check ends is refused."""
+    with separate_api(
+            start_ironic, start_uwsgi,
+            'tests.functional.stops_itself:application', changes={
+                'enabled_rescue_interfaces': 'fake',
+                'default_rescue_interface': 'fake',
+                'enabled_console_interfaces': 'fake-graphical'},
+            processes=1) as (ironic, api, node):
+        for name, state, method, below, body, status in REQUESTS:
             for where in 'before', 'inside', 'after':
                 hold = ironic.create(
                     candidate_nodes=[node.id], host='compute-1')
                 ironic.set_node(node.id, provision_state=state,
                                 instance_info=IMAGE)
-                path, content, headers = crossing(
+                path, content, headers = make_request(
                     ironic, hold, method, below, body)
-                answer, has_changed = freeze(
+                response, has_changed = send_across_move(
                     ironic, api, hold, where, method, path, content, headers)
                 if where == 'after':
-                    # It has passed the fence, and Ironic decides.
-                    assert answer.status_code == status, (name, answer.text)
-                    assert answer.headers[FENCE] == '1'
+                    # The request has passed the fence: Ironic decides.
+                    assert response.status_code == status, (
+                        name, response.text)
+                    assert response.headers[FENCE] == '1'
                 else:
-                    answers.check(answer, 412)
+                    answers.check(response, 412)
                     assert not has_changed, (name, where)
-                print(name, where, answer.status_code)
+                print(name, where, response.status_code)
                 ironic.settle([node], reservation=None)
                 ironic.free_nodes('gold')
                 ironic.execute('DELETE FROM volume_targets')

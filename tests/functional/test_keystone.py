@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Keystone before a real Ironic: its tokens, limits and names.
+"""A real Keystone with a real Ironic: its tokens, limits and names.
 
-What follows from them is decided in process: tests/api/test_policy.py has
-every call of every caller, and what a limit does is in tests/api/test_quota.py
-and tests/db/test_quota.py.
+Their effects are tested in process: each call of each caller in
+tests/api/test_policy.py, limits in tests/api/test_quota.py and
+tests/core/test_quota.py.
 """
 
 import collections
@@ -56,11 +56,11 @@ def keystone(auth, ironic):
 
 
 @pytest.fixture(scope='module')
-def cloud_of_module(ironic, keystone):
+def module_cloud(ironic, keystone):
     keystone.register({TOTAL: -1})
     users, callers = {}, {}
     for persona in *personas.NODES, 'domain-admin', 'unscoped':
-        # Who is elevated is so by an option, and not by Keystone.
+        # Elevation comes from an option, not from Keystone.
         if persona != 'elevated-service':
             role, on = personas.PERSONAS[persona]
             users[persona] = keystone.user(persona, role, on)
@@ -81,9 +81,9 @@ def caller(ironic, token=None):
 
 
 @pytest.fixture
-def cloud(cloud_of_module):
-    cloud_of_module.reset()
-    return cloud_of_module
+def cloud(module_cloud):
+    module_cloud.reset()
+    return module_cloud
 
 
 # Tokens
@@ -115,7 +115,7 @@ def test_nodes_are_those_that_ironic_shows(cloud, persona):
     assert sum(row['total'] for row in capacity) == 2 * len(kinds)
 
 
-def test_refusal_is_ironics(cloud):
+def test_refusals_equal_those_of_ironic(cloud):
     ironics, ours = (cloud.request('no-token', 'GET', path)
                      for path in ('/v1/allocations', OURS))
     assert ironics.status_code == ours.status_code
@@ -150,7 +150,7 @@ def test_keystone_cannot_be_reached(ironic, start_uwsgi):
 
 @pytest.fixture
 def policy(cloud):
-    """Writes policy.yaml next to ironic.conf; it is reloaded on change."""
+    """Return a function that writes policy.yaml, which Ironic reloads."""
     path = pathlib.Path(cloud.ironic.conf_file).parent / 'policy.yaml'
 
     def write(rules):
@@ -160,19 +160,19 @@ def policy(cloud):
     write({})
 
 
-def test_policy_of_service_role_is_ironics(cloud, policy):
-    """One line gives the role the same in both."""
-    def nodes():
+def test_service_role_is_defined_once(cloud, policy):
+    """One line grants the role the same in Ironic and in our API."""
+    def list_nodes():
         return cloud.request('service', 'GET', '/v1/nodes').json()['nodes']
-    assert nodes() == []
+    assert list_nodes() == []
     cloud.call('service', 403, 'POST', OURS, json=ANY)
     policy({'service_role': 'role:service'})
-    assert len(nodes()) == 8
+    assert len(list_nodes()) == 8
     cloud.hold('service', host='h')
     assert len(cloud.get('service', OURS)['reservations']) == 4
 
 
-def test_policy_of_ironic_is_left_to_it(cloud, policy):
+def test_rules_of_ironic_do_not_apply_to_reservations(cloud, policy):
     policy({'baremetal:node:list': '!', 'baremetal:node:list_all': '!',
             'baremetal:allocation:create': 'rule:is_admin'})
     response = cloud.request('system-admin', 'GET', '/v1/nodes')
@@ -183,7 +183,7 @@ def test_policy_of_ironic_is_left_to_it(cloud, policy):
 @pytest.mark.parametrize('path, no_token, a_reader', [
     ('/', 200, 200), ('/v1', 200, 200), ('/v1/nodes', 401, 200),
     ('/v1/nodes/of-b-1', 401, 404), ('/v1/reservationsandmore', 401, 404)])
-def test_ironics_own(cloud, path, no_token, a_reader):
+def test_other_paths_are_ironics(cloud, path, no_token, a_reader):
     assert cloud.request('no-token', 'GET', path).status_code == no_token
     assert cloud.request('a-reader', 'GET', path).status_code == a_reader
 
@@ -192,38 +192,38 @@ def test_ironics_own(cloud, path, no_token, a_reader):
 
 @pytest.fixture
 def limits(keystone, cloud):
-    """Registers limits, of all projects and of some."""
+    """Return a function that registers limits of all and of some projects."""
     yield keystone.register
     keystone.register({TOTAL: -1})
 
 
-def refused(cloud, **body):
-    """What a 403 says of the quota."""
+def get_refusal(cloud, **body):
+    """Return the values of the quota in a refusal."""
     response = cloud.request('a-member', 'POST', OURS, json={**ANY, **body})
     answers.check(response, 403)
     return tuple(response.json()['quota'].values())
 
 
 def test_limits_are_read_for_each_request(cloud, limits):
-    """With the role that the documentation names."""
+    """The role that the documentation names suffices."""
     limits({TOTAL: 1})
-    assert refused(cloud) == (TOTAL, 1, 1, 1)
+    assert get_refusal(cloud) == (TOTAL, 1, 1, 1)
     limits({TOTAL: 1}, b={TOTAL: 9})
-    assert refused(cloud) == (TOTAL, 1, 1, 1)
+    assert get_refusal(cloud) == (TOTAL, 1, 1, 1)
     limits({TOTAL: 1, GOLD: 9}, a={TOTAL: 2})
     cloud.hold('a-member')
-    assert refused(cloud) == (TOTAL, 2, 2, 1)
+    assert get_refusal(cloud) == (TOTAL, 2, 2, 1)
     limits({TOTAL: 9, GOLD: 2})
-    assert refused(cloud, resource_class='gold') == (GOLD, 2, 2, 1)
+    assert get_refusal(cloud, resource_class='gold') == (GOLD, 2, 2, 1)
     limits({TOTAL: -1})
     cloud.hold('a-member')
     limits({})
-    assert refused(cloud) == (TOTAL, 0, 3, 1)
+    assert get_refusal(cloud) == (TOTAL, 0, 3, 1)
 
 
 @pytest.fixture
 def silent():
-    """The URL of a Keystone that takes connections and never answers."""
+    """Yield the URL of a server that accepts requests, but never responds."""
     with socket.create_server(('127.0.0.1', 0)) as server:
         yield f'http://127.0.0.1:{server.getsockname()[1]}/v3'
 
@@ -232,7 +232,7 @@ def silent():
     'silent', *(pytest.param(wrong, marks=pytest.mark.long) for wrong in (
         {'auth_url': 'http://127.0.0.1:1/v3'}, {'password': 'wrong'},
         {'endpoint_region_name': 'elsewhere'},
-        # Who may not read the endpoints.
+        # This user may not read the endpoints.
         {'username': 'b-member', 'system_scope': '', 'project_name': 'b',
          'project_domain_id': 'default'}))])
 def test_limits_cannot_be_read(request, cloud, start_uwsgi, wrong):
@@ -263,10 +263,11 @@ def test_upgrade_check(cloud):
 
 
 @pytest.fixture
-def crowd(cloud, start_uwsgi):
-    """Calls something in threads, each a client of several processes.
+def start_clients(cloud, start_uwsgi):
+    """Return a function that calls another function in CLIENTS threads.
 
-    Project A has nodes in two classes, and nothing is held.
+    The application runs in several processes. Project A has free nodes in two
+    classes.
     """
     # No project has a row at first.
     cloud.ironic.execute('DELETE FROM reservations_projects')
@@ -285,7 +286,7 @@ def crowd(cloud, start_uwsgi):
 
 
 def post_until_refused(http, barrier, bodies):
-    """POST as long as something is held; how often each status came."""
+    """POST each body until the quota is reached; count the statuses."""
     barrier.wait()
     statuses = collections.Counter()
     for path, body in bodies:
@@ -302,22 +303,22 @@ ONE = (OURS, ANY)
 TWO = (f'{OURS}/groups', {'members': 2, 'request': ANY})
 
 
-def test_race_ends_at_the_limit(ironic, limits, crowd):
-    """Requests for one and for two nodes, with a limit of a class."""
+def test_race_ends_at_the_limit(ironic, limits, start_clients):
+    """Requests for one and for two nodes compete, with a limit for a class."""
     limits({TOTAL: 7, GOLD: 3})
 
-    def held():
+    def count_nodes():
         return collections.Counter(resource_class for resource_class, in (
             ironic.execute('SELECT resource_class FROM nodes '
                            'WHERE instance_uuid IS NOT NULL')))
-    jobs = crowd(post_until_refused, [TWO, ONE])
+    jobs = start_clients(post_until_refused, [TWO, ONE])
     while not all(job.done() for job in jobs):
-        seen = held()
+        seen = count_nodes()
         assert seen.total() <= 7 and seen['gold'] <= 3, seen
         time.sleep(0.01)
     statuses = sum((job.result() for job in jobs), collections.Counter())
     assert set(statuses) == {201, 403}
-    seen = held()
+    seen = count_nodes()
     assert (seen['gold'], seen['silver']) == (3, 4)
     assert len(ironic.rows()) == 7
 
@@ -326,7 +327,7 @@ def test_race_ends_at_the_limit(ironic, limits, crowd):
 
 @pytest.fixture
 def openstack(auth, cloud):
-    """Runs openstack baremetal reservation with a password."""
+    """Return a function that runs the command with a password."""
     def run(*args, username, **env):
         login = {f'OS_{name.upper()}': value
                  for name, value in {**auth, 'username': username}.items()}
@@ -344,7 +345,7 @@ def test_openstack_command_with_a_password(cloud, openstack):
 
 
 @pytest.mark.parametrize('user, project, error', [
-    # Project-scoped, with a role on the system, too.
+    # The scope is the project, although the user has a role on the system.
     ('admin', 'admin', 'Nova or Placement cannot be read: '),
     ('a-admin', 'a', 'Ironic does not show all reservations to this user'),
 ])
@@ -356,18 +357,28 @@ def test_audit_needs_all_of_ironic(openstack, user, project, error):
 
 
 @pytest.mark.parametrize(('args', 'user', 'status', 'message'), [
-    # What a project does not see is not said to be missing.
+    # Invisible names are not reported as missing.
     ('list --state active', 'a-reader', 0,
      'No reservations found with state active. Project a can see only its '
      'own reservations and those on its nodes.'),
     ('capacity --shard x', 'a-reader', 0,
-     'No nodes found with shard x. Project a can see only nodes that it owns '
-     'or leases.'),
+     'No nodes found with shard x. Project a can see only nodes that it '
+     'owns, leases or has in a pool.'),
     ('list --state active', 'a-admin', 0,
      'Only reservations visible to project a are shown; use --all-projects '
      'to show all.\nNo reservations found with state active.'),
     ('list --host x', 'system-reader', 0,
      'No reservations found with host x.'),
+    ('notice list --ticket x', 'a-reader', 0,
+     'No notices found with ticket x. Project a can see only notices of nodes '
+     'that it owns, has reserved or has in a pool.'),
+    ('uncordon of-a-1', 'a-admin', 1,
+     'of-a-1: No open cordon is visible to project a; use --all-projects to '
+     'see all.'),
+    ('cordon --by shard=none', 'a-admin', 1,
+     'No node has the shard none.\nProject a can use only its own nodes and '
+     'reservations; use --all-projects for all.\nby: must name a shard with '
+     'nodes for which you may create notices; got "none" (HTTP 400)'),
     ('host list', 'a-admin', 1,
      'Project a may not list compute hosts; use --all-projects to list them '
      'in system scope.'),
@@ -386,7 +397,7 @@ def test_hints_about_the_scope(cloud, openstack, args, user, status, message):
 
 @pytest.fixture(scope='module')
 def names(keystone):
-    """Ids of a project and a user of the same name in two domains."""
+    """Create equal names of projects and users in two domains; return IDs."""
     ids = {}
     for name in 'east', 'west':
         domain = ids[name] = keystone.identity.create_domain(name=name).id
@@ -424,7 +435,6 @@ def test_list_of_a_project_by_name(cloud, openstack, names):
 
 @pytest.mark.parametrize(('args', 'error'), [
     ('list --project demo', 'Cannot look up project "demo": More than one '),
-    ('list --project nobody', 'Cannot look up project "nobody": No '),
     ('list --project serviec', 'Cannot look up project "serviec": No Project '
                                'found for serviec (did you mean service?)\n'),
     ('list --project demo --project-domain none',

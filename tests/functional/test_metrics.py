@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exporter and the API, as a real Prometheus sees them.
+"""The exporter and the API, scraped by a real Prometheus.
 
-The rules and the dashboard are those of the documentation: each query of
-theirs is asked, and each alert is made to fire.
+The rules and the dashboard come from the documentation. The tests run each of
+their queries, and make each alert fire; promtool does so for those of the API
+and of the timers.
 """
 
 import concurrent.futures
@@ -29,14 +30,15 @@ from tests.common import service
 from tools import services
 
 DOCS = pathlib.Path(__file__).parents[2] / 'doc' / 'source'
-RULES = DOCS / 'prometheus-rules.yaml'
-DASHBOARD = json.loads((DOCS / 'grafana-dashboard.json').read_text())
+RULES = DOCS / 'examples' / 'prometheus-rules.yaml'
+DASHBOARD = json.loads(
+    (DOCS / 'examples' / 'grafana-dashboard.json').read_text())
 
-#: Seconds within which Prometheus has seen what has happened.
-SOON = 30
+#: Time limit in seconds until Prometheus shows a change.
+TIMEOUT = 30
 
-#: A process that is a compute host.
-OF_HOST = str(uuid.uuid4())
+#: The process that acquires the lease of compute-1.
+HOLDER = str(uuid.uuid4())
 
 
 class Prometheus:
@@ -46,23 +48,23 @@ class Prometheus:
         self.url = url
 
     def get(self, path, **query):
-        answer = requests.get(f'{self.url}/api/v1/{path}', params=query,
-                              timeout=60)
-        assert answer.status_code == 200, answer.text
-        return answer.json()['data']
+        response = requests.get(f'{self.url}/api/v1/{path}', params=query,
+                                timeout=60)
+        assert response.status_code == 200, response.text
+        return response.json()['data']
 
     def query(self, query):
         return self.get('query', query=query)['result']
 
-    def firing(self):
-        """The labels of the alerts that fire."""
+    def get_firing(self):
+        """Return the labels of the alerts that fire."""
         return [alert['labels'] for alert in self.get('alerts')['alerts']
                 if alert['state'] == 'firing']
 
 
 @contextlib.contextmanager
 def prometheus(exporter, directory):
-    """With the rules of the documentation, which fire at once."""
+    """Run a Prometheus with the documentation's rules, which fire at once."""
     rules = yaml.safe_load(RULES.read_text())
     for group in rules['groups']:
         for rule in group['rules']:
@@ -94,7 +96,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def counting(directory):
-    """What is started counts in a folder that is there when it starts."""
+    """Let processes write their counters into a directory."""
     with mock.patch.dict(os.environ, PROMETHEUS_MULTIPROC_DIR=str(
             directory / 'counters')):
         yield directory / 'counters'
@@ -102,7 +104,7 @@ def counting(directory):
 
 @pytest.fixture(scope='module')
 def ironic(counting, start_ironic, shared_directory, server_url):
-    """An Ironic of its own, because the exporter sees all of its nodes."""
+    """Start an Ironic for this module: the exporter counts all nodes."""
     with databases.on_server(shared_directory, server_url) as url, \
             start_ironic(url) as ironic:
         yield ironic
@@ -116,16 +118,16 @@ def exporter(ironic, counting, directory):
 
 @pytest.fixture
 def fleet(ironic, resource_class):
-    """Nodes of a class; they are let go at the end."""
+    """Return a context manager that enrols nodes, and frees them at exit."""
     @contextlib.contextmanager
-    def enrolled(*nodes):
+    def enrol(*nodes):
         with ironic.fleet(*({**node, 'resource_class': resource_class}
                             for node in nodes)) as nodes:
             try:
                 yield nodes
             finally:
                 ironic.free_nodes(resource_class)
-    return enrolled
+    return enrol
 
 
 def refuse(ironic, times=1, **body):
@@ -134,12 +136,12 @@ def refuse(ironic, times=1, **body):
 
 
 def test_nodes_and_reservations(ironic, exporter, fleet, resource_class):
-    """All metrics of a fleet, and no names of nodes."""
+    """The exporter reports all metrics of a fleet, and no names of nodes."""
     with fleet(*[{}] * 6) as nodes:
         _, lock, idle, deploying, maintenance, busy = nodes
         for node, host in (idle, 'a'), (deploying, 'b'), (busy, 'b'):
             reservation = ironic.create(candidate_nodes=[node.id], host=host,
-                                 expires_in=600)
+                                        expires_in=600)
         ironic.set_node(lock.id, reservation='conductor-1')
         ironic.set_node(deploying.id, provision_state='deploying')
         ironic.set_node(maintenance.id, maintenance=True, shard='s')
@@ -171,9 +173,10 @@ def test_nodes_and_reservations(ironic, exporter, fleet, resource_class):
         assert text not in str(samples)
 
 
-def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
-    """Those of all workers, the dead ones among them."""
-    def counted():
+def test_requests_are_counted(ironic, exporter, fleet, resource_class,
+                              start_uwsgi):
+    """The requests of all workers are counted, including dead workers."""
+    def read_counters():
         return [exporter.value(f'{name}_total', **labels) or 0
                 for name, labels in (
                     ('requests', {'method': 'POST', 'code': '201'}),
@@ -184,7 +187,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
                     ('refusals', {'by': 'trait'}))] + [
                         exporter.value('hold_seconds_count')]
 
-    before = counted()
+    before = read_counters()
     with fleet({}, {}) as nodes, start_uwsgi(ironic, processes=1) as other:
         for api in ironic, other:
             api.create(resource_class=resource_class)
@@ -195,7 +198,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
             answers.check(api.http.request('CUSTOM', '/v1/reservations'),
                           405)
         refuse(other, resource_class=resource_class)
-        seen = counted()
+        seen = read_counters()
         assert [now - then for now, then in zip(seen, before, strict=True)
                 ] == [2, 3, 2, 2, 1, 2, 2]
         dead, = other.workers()
@@ -203,12 +206,18 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
         ironic.delete(other.list()[0]['instance_uuid'])
         other.create(resource_class=resource_class)
         assert dead not in other.workers()
-        assert counted()[0] == seen[0] + 1
-        be_host(ironic)
+        assert read_counters()[0] == seen[0] + 1
+        acquire_lease(ironic)
+        ironic.delete(other.list()[0]['instance_uuid'])
+        pool = ironic.http.post(f'{service.OURS}/pools', json={
+            'project_id': 'p', 'members': 1,
+            'request': {'resource_class': resource_class}}).json()
         samples = exporter.samples()
         assert ironic.http.delete(
+            f'{service.OURS}/pools/{pool["uuid"]}').status_code == 204
+        assert ironic.http.delete(
             f'{service.OURS}/hosts/compute-1',
-            params={'holder': OF_HOST}).status_code == 204
+            params={'holder': HOLDER}).status_code == 204
     assert {re.sub('_(bucket|sum|count)$', '', key[0]) for key in samples
             } == set(re.findall(r'^   [*] - ``(ironic_\w+)', (
                 DOCS / 'reference/metrics.rst').read_text(), re.MULTILINE))
@@ -218,14 +227,14 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
 
 
 def test_listens_on_loopback_alone(exporter):
-    """By default; another test sets addresses."""
+    """This is the default; another test sets an address."""
     with pytest.raises(requests.ConnectionError):
         requests.get(exporter.url.replace('127.0.0.1', '127.0.0.2'),
                      timeout=10)
 
 
-def test_conflicts(ironic, exporter, fleet, resource_class):
-    """A node is lost to an operator; a transaction waits for too long."""
+def test_conflicts_are_counted(ironic, exporter, fleet, resource_class):
+    """An operator changes the node first, or a transaction waits too long."""
     def conflicts(change, status):
         before = exporter.value('conflicts_total')
         with concurrent.futures.ThreadPoolExecutor() as executor, \
@@ -240,7 +249,7 @@ def test_conflicts(ironic, exporter, fleet, resource_class):
             if status == 422:
                 connection.commit()
             else:
-                # It has waited for three seconds when it begins again.
+                # The transaction starts over after three seconds.
                 wait_for(lambda: exporter.value(
                     'conflicts_total') > before)
                 connection.rollback()
@@ -255,7 +264,7 @@ def test_conflicts(ironic, exporter, fleet, resource_class):
 
 
 def wait_for(condition):
-    return servers.wait(condition, 'what is waited for', SOON)
+    return servers.wait(condition, 'a change in Prometheus', TIMEOUT)
 
 
 def queries():
@@ -270,38 +279,38 @@ def queries():
 def server(exporter, directory):
     with prometheus(exporter, directory) as server:
         wait_for(lambda: requests.get(f'{server.url}/-/ready', timeout=60).ok)
-        # Before the first scrape, it knows nothing of the fleet.
+        # Before the first scrape, there are no values.
         wait_for(lambda: server.query('ironic_reservations_up == 1')
-                 and not server.firing())
+                 and not server.get_firing())
         yield server
 
 
 @pytest.fixture(scope='module')
-def busy(ironic, server):
-    """Something has happened, between two scrapes."""
+def activity(ironic, server):
+    """Hold a node, acquire a lease and have a request refused."""
     resource_class = f'busy-{uuid.uuid4().hex}'
     with ironic.fleet(*[{'resource_class': resource_class}] * 2):
         try:
             ironic.create(resource_class=resource_class, host='compute-1')
-            be_host(ironic)
+            acquire_lease(ironic)
             refuse(ironic, resource_class='none')
             yield
         finally:
             ironic.free_nodes(resource_class)
 
 
-def be_host(ironic, holder=OF_HOST, status=200):
+def acquire_lease(ironic, holder=HOLDER, status=200):
     assert ironic.http.put(f'{service.OURS}/hosts/compute-1', json={
         'holder': holder, 'ttl': 600}).status_code == status
 
 
 @pytest.mark.parametrize('query', list(queries()))
-def test_dashboard(server, busy, query):
+def test_dashboard(server, activity, query):
     assert '$' not in query
     lines = wait_for(lambda: [
         line for line in server.query(query)
         if line['value'][1] != 'NaN'])
-    # Each line has a name of its own.
+    # The labels of each line are unique.
     assert len({str(line['metric']) for line in lines}) == len(lines)
 
 
@@ -309,16 +318,16 @@ def test_dashboard(server, busy, query):
     rule for group in yaml.safe_load(RULES.read_text())['groups']
     for rule in group['rules'] if 'record' in rule],
     ids=lambda rule: rule['record'])
-def test_recorded(server, busy, rule):
+def test_recording_rules(server, activity, rule):
     assert wait_for(lambda: server.query(rule['record']))
 
 
 def alerts(server):
     return {alert['alertname'].removeprefix('IronicReservations'): alert
-            for alert in server.firing()}
+            for alert in server.get_firing()}
 
 
-def test_used_up(ironic, server, fleet, resource_class):
+def test_fleet_nearly_used_up(ironic, server, fleet, resource_class):
     with fleet({}):
         ironic.create(resource_class=resource_class)
         wait_for(lambda: alerts(server).get('FleetNearlyUsedUp', {}).get(
@@ -326,10 +335,10 @@ def test_used_up(ironic, server, fleet, resource_class):
     wait_for(lambda: 'FleetNearlyUsedUp' not in alerts(server))
 
 
-def test_overdue(ironic, server, fleet, resource_class):
+def test_overdue_reservations(ironic, server, fleet, resource_class):
     with fleet({}, {}):
         reservation = ironic.create(resource_class=resource_class,
-                             expires_in=600)
+                                    expires_in=600)
         ironic.set_node(reservation['node_uuid'], instance_info='{"a": "b"}')
         ironic.expire(reservation['instance_uuid'])
         wait_for(lambda: 'Overdue' in alerts(server))
@@ -344,10 +353,10 @@ def test_refusals(ironic, server, fleet):
         'Refusals', {}).get('by') == 'resource_class')
 
 
-def test_host(ironic, server, busy):
-    """It has just begun, nobody waits for it, and nobody is it any more."""
+def test_host_lease(ironic, server, activity):
+    """A new host lease has no standby at first, then one, and expires."""
     wait_for(lambda: {'Takeover', 'NoStandby'} <= alerts(server).keys())
-    be_host(ironic, str(uuid.uuid4()), 409)
+    acquire_lease(ironic, str(uuid.uuid4()), 409)
     wait_for(lambda: 'NoStandby' not in alerts(server))
     ironic.execute('UPDATE reservations_hosts SET '
                    f'expires_at = {ironic.clock(-5)}')
@@ -359,7 +368,7 @@ def test_host(ironic, server, busy):
              & alerts(server).keys())
 
 
-def test_blind(ironic, exporter, server):
+def test_missing_table(ironic, exporter, server):
     ironic.execute('RENAME TABLE reservations TO away')
     try:
         wait_for(lambda: 'instance' in alerts(server).get('Blind', {}))
@@ -371,7 +380,7 @@ def test_blind(ironic, exporter, server):
 
 
 def test_exporter_is_stopped(server, exporter):
-    """The last test, because it does not come back."""
+    """This is the last test, because the exporter is not restarted."""
     exporter.process.terminate()
     assert exporter.process.wait(10) == 0
     wait_for(lambda: 'Blind' in alerts(server))
@@ -381,19 +390,19 @@ def test_exporter_is_stopped(server, exporter):
 
 def promtool(*args):
     result = subprocess.run([servers.find_program('promtool'), *args],
-                          capture_output=True, text=True, check=False)
+                            capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
 def test_rules_are_well_formed():
-    assert re.search(r'SUCCESS: \d rules found',
+    assert re.search(r'SUCCESS: \d+ rules found',
                      promtool('check', 'rules', '--lint=all',
                               '--lint-fatal', str(RULES)))
 
 
-def test_rules():
-    """The time that a condition must last, and what an alert says."""
+def test_alerting_rules():
+    """A condition must last for some time, and alerts have their texts."""
     assert 'SUCCESS' in promtool(
         'test', 'rules',
         str(pathlib.Path(__file__).with_name('prometheus-rules-test.yaml')))
@@ -414,8 +423,8 @@ def test_port_is_taken(tmp_path):
     assert 'Traceback' not in result.stderr
 
 
-def test_no_database_and_nothing_counted(tmp_path, monkeypatch):
-    """It stays up, and tells that it sees nothing, at all addresses."""
+def test_missing_database_and_counters(tmp_path, monkeypatch):
+    """The exporter keeps running and reports ``up`` 0 on each address."""
     monkeypatch.delenv('PROMETHEUS_MULTIPROC_DIR', raising=False)
     conf_file = services.write_conf(tmp_path / 'ironic.conf', {
         'database': {'connection': f'sqlite:///{tmp_path}/no/such.sqlite'}})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many concurrent clients, together with everything else that changes nodes.
+"""Races of many clients, also with Ironic's own changes of nodes.
 
 A trigger in the database records each node when it is taken or released, and
 the tests check these records.
@@ -26,17 +26,17 @@ NODES, REQUESTS = 24, 32
 POOL = [{'properties': {'memory_mb': 1024}}] * NODES
 #: Duration of a race, in seconds.
 SECONDS = 8
-#: What has to happen before the end, and how many seconds the clients wait for
-#: it: on a busy machine an allocation may take as long as all the rest.
-AWAITED = set()
-PATIENCE = 60
+#: Events without which a race goes on, for at most EXTRA_SECONDS: on a busy
+#: machine one allocation may take as long as the race.
+PENDING_EVENTS = set()
+EXTRA_SECONDS = 60
 VERSION = {service.API_VERSION: 'latest'}
 
-#: The clients wait here for each other.
+#: The clients wait for each other here before they start.
 BARRIER = threading.Barrier(CLIENTS, timeout=120)
 
 
-# What the clients do, each in a thread
+# Functions of clients, which run in threads
 
 def call(method, url, body=None):
     """Return the status and the content of a response."""
@@ -62,20 +62,20 @@ def adopt(url, host, instance_uuids):
     return [(instance_uuid, call(
                 'POST', f'{url}{OURS}?adopt=true',
                 {'instance_uuid': instance_uuid, 'host': host})[0])
-            for instance_uuid in until_the_end(instance_uuids)]
+            for instance_uuid in choose_until_the_end(instance_uuids)]
 
 
 def release(url, instance_uuids):
     """Release instances at random, until each was released."""
-    AWAITED.add('a release of each')
+    PENDING_EVENTS.add('a release of each')
     responses, remaining = [], set(instance_uuids)
-    for instance_uuid in until_the_end(instance_uuids):
+    for instance_uuid in choose_until_the_end(instance_uuids):
         status, _ = call('DELETE', f'{url}{OURS}/{instance_uuid}')
         responses.append((instance_uuid, status))
         if status == 204:
             remaining.discard(instance_uuid)
         if not remaining:
-            AWAITED.discard('a release of each')
+            PENDING_EVENTS.discard('a release of each')
     return responses
 
 
@@ -86,7 +86,7 @@ def tear_down(database_url, instances):
     """
     rounds = 0
     with service.engine(database_url).connect() as connection:
-        for node, instance_uuid in until_the_end(instances):
+        for node, instance_uuid in choose_until_the_end(instances):
             for state, lock, instance in (
                     ('active', 'conductor', None),
                     ('deleting', 'conductor', None), ('available', None, None),
@@ -105,14 +105,15 @@ def tear_down(database_url, instances):
 def hold_and_release(url, specs):
     """Hold and release nodes, and return the requests with the statuses."""
     results = []
-    for spec in until_the_end(specs):
+    for spec in choose_until_the_end(specs):
         instance_uuid = str(uuid.uuid4())
         status, _ = call('POST', url + OURS,
                          {**spec, 'instance_uuid': instance_uuid})
         statuses = []
         if status == 201:
             time.sleep(random.uniform(0, 0.05))
-            # 409 if the node is locked or in a transient state. Keep a few.
+            # 409 if the node is locked or in a transient state. A few
+            # reservations are not released.
             while (random.random() > 0.05
                    and 204 not in statuses and len(statuses) < 50):
                 statuses.append(call(
@@ -124,8 +125,8 @@ def hold_and_release(url, specs):
 def allocate(url, resource_class):
     """Allocate nodes through Ironic, at least one of them successfully."""
     seen = []
-    AWAITED.add('an allocation')
-    for _ in until_the_end([None]):
+    PENDING_EVENTS.add('an allocation')
+    for _ in choose_until_the_end([None]):
         status, allocation = call('POST', f'{url}/v1/allocations',
                                   {'resource_class': resource_class})
         if status != 201:
@@ -136,7 +137,7 @@ def allocate(url, resource_class):
             if status == 200 and allocation['state'] != 'allocating':
                 seen.append(allocation['state'])
                 if allocation['state'] == 'active':
-                    AWAITED.discard('an allocation')
+                    PENDING_EVENTS.discard('an allocation')
                 break
         call('DELETE', path)
     return seen
@@ -145,11 +146,11 @@ def allocate(url, resource_class):
 def edit(url, calls):
     """Make calls at random, and return their statuses."""
     return [call(method, url + path, body)[0]
-            for method, path, body in until_the_end(calls)]
+            for method, path, body in choose_until_the_end(calls)]
 
 
 def write(database_url, node_uuids):
-    """Edit nodes as often as many conductors, and return how often.
+    """Edit nodes as often as many conductors, and count the edits.
 
     It has the effect of a conductor's UPDATE. Edits through the API of one
     conductor are too rare to fall between the read of a node and its hold.
@@ -161,7 +162,7 @@ def write(database_url, node_uuids):
                                    (False, False, False, True)))]
     with service.engine(database_url).connect() as connection:
         writes = 0
-        for node_uuid in until_the_end(node_uuids):
+        for node_uuid in choose_until_the_end(node_uuids):
             connection.execute(
                 sa.text('UPDATE nodes SET properties = :properties, '
                         'shard = :shard, maintenance = :maintenance '
@@ -173,10 +174,12 @@ def write(database_url, node_uuids):
     return writes
 
 
-def until_the_end(choices):
+def choose_until_the_end(choices):
+    """Yield random choices until the race ends."""
     BARRIER.wait()
     begin = time.monotonic()
-    while time.monotonic() < begin + SECONDS + (PATIENCE if AWAITED else 0):
+    while time.monotonic() < begin + SECONDS + (
+            EXTRA_SECONDS if PENDING_EVENTS else 0):
         yield random.choice(choices)
 
 
@@ -191,7 +194,7 @@ def pytest_generate_tests(metafunc):
 def clients():
     """Return a function that runs one function per client concurrently."""
     BARRIER.reset()
-    AWAITED.clear()
+    PENDING_EVENTS.clear()
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as executor:
         def run(*jobs):
             assert len(jobs) == CLIENTS
@@ -200,10 +203,10 @@ def clients():
         yield run
 
 
-# Against each other
+# Races of reservations
 
-class Both:
-    """The URLs of Ironic and of the application alone, in turn."""
+class Alternation:
+    """The URLs of Ironic and of the standalone application, in turn."""
 
     def __init__(self, *urls):
         self._urls = itertools.cycle(urls)
@@ -215,14 +218,14 @@ class Both:
 
 @pytest.fixture
 def api(ironic, alone, pool):
-    yield Both(ironic.url, alone.url)
+    yield Alternation(ironic.url, alone.url)
     for instance_uuid, in ironic.execute(
             'SELECT instance_uuid FROM reservations'):
         status, _ = call('DELETE', f'{ironic.url}{OURS}/{instance_uuid}')
         assert status == 204
 
 
-def agreement(ironic):
+def check_agreement(ironic):
     """Check that nodes and rows agree, and return nodes by instance."""
     nodes = ironic.execute('SELECT id, uuid, instance_uuid FROM nodes '
                            'WHERE instance_uuid IS NOT NULL ORDER BY id')
@@ -242,9 +245,9 @@ def test_every_node_is_held_once(ironic, api, pool, node_class, clients):
     assert collections.Counter(status for status, _ in seen) == {
         201: NODES, 422: REQUESTS - NODES}
     nodes = {body['instance_uuid']: body['node_uuid']
-            for status, body in seen if status == 201}
+             for status, body in seen if status == 201}
     assert set(nodes.values()) == {node.id for node in pool}
-    assert agreement(ironic) == nodes
+    assert check_agreement(ironic) == nodes
 
 
 def test_one_instance_is_held_once(ironic, api, node_class, clients):
@@ -255,9 +258,9 @@ def test_one_instance_is_held_once(ironic, api, node_class, clients):
             *((post_all, api.url, [body] * 3) for _ in range(CLIENTS)))))
         assert collections.Counter(status for status, _ in seen) == {
             201: 1, 200: 3 * CLIENTS - 1}
-        node_uuid, = {answer['node_uuid'] for _, answer in seen}
-        assert agreement(ironic)[body['instance_uuid']] == node_uuid
-    assert len(agreement(ironic)) == 5
+        node_uuid, = {content['node_uuid'] for _, content in seen}
+        assert check_agreement(ironic)[body['instance_uuid']] == node_uuid
+    assert len(check_agreement(ironic)) == 5
 
 
 @pytest.mark.parametrize('key, status', [('name', 409), ('host', 200)])
@@ -275,9 +278,9 @@ def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
         for number in range(CLIENTS)))
     assert collections.Counter(result for (result, _), in seen) == {
         201: 1, status: CLIENTS - 1}
-    assert len({answer['node_uuid'] for (result, answer), in seen
+    assert len({content['node_uuid'] for (result, content), in seen
                 if result != 409}) == 1
-    assert list(agreement(ironic)) == [instance_uuid]
+    assert list(check_agreement(ironic)) == [instance_uuid]
 
 
 # Adoption
@@ -299,7 +302,8 @@ def test_one_host_adopts(ironic, alone, pairs, clients):
         for number in range(CLIENTS)))
     for statuses in zip(*seen, strict=True):
         assert collections.Counter(statuses) == {201: 1, 409: CLIENTS - 1}
-    assert agreement(ironic) == {instance: node for node, instance in pairs}
+    assert check_agreement(ironic) == {
+        instance: node for node, instance in pairs}
 
 
 @pytest.mark.long
@@ -331,7 +335,7 @@ def test_adoption_during_tear_down_and_release(
         instance for _, instance in down}
 
 
-# A group as a whole
+# Renewal of a group
 
 def renew_group(url, path):
     """Renew the leases of a group, and return the statuses.
@@ -361,7 +365,7 @@ def use_group(url, group, spec):
     """Join a group, leave it, and claim its members for a host."""
     seen = collections.Counter()
     instances = []
-    for action in until_the_end(['join', 'join', 'claim', 'release']):
+    for action in choose_until_the_end(['join', 'join', 'claim', 'release']):
         if action == 'release' and instances:
             status, _ = call('DELETE', f'{url}{OURS}/{instances.pop()}')
         elif action != 'release':
@@ -392,33 +396,33 @@ def test_group_is_renewed_while_members_come_and_go(
     assert {status for _, status in total} <= {201, 204, 404, 409, 422}, total
     for result in ('join', 201), ('claim', 201), ('release', 204):
         assert total[result], total
-    agreement(ironic)
+    check_agreement(ironic)
 
 
-# For a host
+# Host leases
 
 HOST = 'compute-1'
 
 
 @pytest.fixture
 def leases(ironic):
-    """Host leases, of which there are none at first."""
+    """Delete all host leases before and after the test."""
     ironic.execute('DELETE FROM reservations_hosts')
     yield
     ironic.execute('DELETE FROM reservations_hosts')
 
 
-def be_host(url, host, holder):
+def acquire_lease(url, host, holder):
     return call('PUT', f'{url}{OURS}/hosts/{host}',
                 {'holder': holder, 'ttl': 600})
 
 
 def put_all(url, hosts, holder):
     BARRIER.wait()
-    return [be_host(url, host, holder) for host in hosts]
+    return [acquire_lease(url, host, holder) for host in hosts]
 
 
-def end_leases(ironic):
+def expire_leases(ironic):
     ironic.execute('UPDATE reservations_hosts '
                    f'SET expires_at = {ironic.clock()}')
 
@@ -433,15 +437,15 @@ def test_host_has_one_holder(ironic, api, clients, leases):
                          for holder in claims))
         for number, name in enumerate(names):
             assert collections.Counter(
-                answers[number][0] for answers in seen) == {
+                responses[number][0] for responses in seen) == {
                     200: 1, 409: CLIENTS - 1}
-            won, = (holder for holder, answers in zip(
-                claims, seen, strict=True) if answers[number][0] == 200)
+            winner, = (holder for holder, responses in zip(
+                claims, seen, strict=True) if responses[number][0] == 200)
             assert ironic.execute(
                 'SELECT holder FROM reservations_hosts WHERE host = :h',
-                h=name) == [(won,)]
-            holders.add(won)
-        end_leases(ironic)
+                h=name) == [(winner,)]
+            holders.add(winner)
+        expire_leases(ironic)
     assert len(holders) >= 3
 
 
@@ -461,9 +465,9 @@ def write_until_refused(url, node_class, holder):
             ('PATCH', path, [{'op': 'replace', 'path': '/expires_in',
                               'value': random.randrange(1000, 80000)}]),
             ('DELETE', path, None)])
-        status, answer = call(method, target, body)
+        status, content = call(method, target, body)
         if status == 201:
-            instances.append(answer['instance_uuid'])
+            instances.append(content['instance_uuid'])
         elif status == 204:
             instances.pop(0)
         seen[status] += 1
@@ -477,16 +481,16 @@ def take_over(url, database_url, holder):
     BARRIER.wait()
     time.sleep(random.uniform(0.3, 0.8))
     watcher = service.Service(url, database_url, None)
-    end_leases(watcher)
-    status, _ = be_host(url, HOST, holder)
+    expire_leases(watcher)
+    status, _ = acquire_lease(url, HOST, holder)
     assert status == 200
     return watcher.state()
 
 
-def test_stale_holder_writes_nothing_after_the_takeover(
+def test_previous_holder_writes_nothing_after_a_takeover(
         ironic, api, node_class, clients, leases):
     before = str(uuid.uuid4())
-    assert be_host(api.url, HOST, before)[0] == 200
+    assert acquire_lease(api.url, HOST, before)[0] == 200
     total = collections.Counter()
     for _ in range(5):
         holder = str(uuid.uuid4())
@@ -503,7 +507,7 @@ def test_stale_holder_writes_nothing_after_the_takeover(
     assert min(total[200], total[201], total[204]) > 0, total
 
 
-# Against all other writers
+# Races with all other writers
 
 AUDIT = '''
 CREATE TABLE audit (
@@ -514,7 +518,7 @@ CREATE TABLE audit (
     reservation VARCHAR(255))
 '''
 
-# In the transaction that takes or releases a node.
+# It runs in the transaction that takes or releases a node.
 INTO_AUDIT = '''
 INSERT INTO audit (
     node_id, held_before, held, allocation_id, properties, traits, shard,
@@ -661,7 +665,7 @@ def test_holds_during_all_changes_of_ironic(
             status, _ = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
             assert status == 200
 
-        # All clients were active.
+        # All clients had success.
         assert statuses[201] and statuses[204], statuses
         assert 'active' in allocations
         for statuses in edit_statuses, move_statuses:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library, and the example that the documentation has of it."""
+"""The library, and its example in the documentation."""
 
 import pathlib
 import runpy
@@ -12,11 +12,15 @@ import pytest
 from ironic_reservations import sdk
 from ironic_reservations.api import capacity
 from ironic_reservations.api import groups
+from ironic_reservations.api import history
 from ironic_reservations.api import hosts
+from ironic_reservations.api import notices
+from ironic_reservations.api import pools
 from ironic_reservations.api import reservations as api
 from ironic_reservations.api import version
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / 'doc/source/fulfilment.py'
+EXAMPLE = pathlib.Path(
+    __file__).parents[2] / 'doc/source/examples/fulfilment.py'
 POOL = [{'properties': {'memory_mb': 1024, 'capabilities': f'rack:{rack}'},
          'traits': ['CUSTOM_NVME']} for rack in ('r1', 'r1', 'r2')]
 
@@ -33,7 +37,7 @@ def reservations(ironic):
     return conn.baremetal_reservations
 
 
-def test_life(reservations, ironic, pool, node_class):
+def test_reservation(reservations, ironic, pool, node_class):
     hold = reservations.create(resource_class=node_class, memory_mb=512,
                                expires_in=60, host='compute-1',
                                extra_specs={'trait:CUSTOM_NVME': 'required'})
@@ -89,9 +93,8 @@ def test_dry_run(reservations, pool, node_class):
     assert list(reservations.list(resource_class=node_class)) == []
 
 
-def test_what_the_server_does_not_know_is_refused(reservations, pool,
-                                                  node_class):
-    """And not left out, as openstacksdk does by itself."""
+def test_unknown_keys_are_refused(reservations, pool, node_class):
+    """openstacksdk by itself would leave them out."""
     for call in (lambda: reservations.create(resource_class=node_class,
                                              memory=1024),
                  lambda: reservations.create_group(
@@ -99,6 +102,59 @@ def test_what_the_server_does_not_know_is_refused(reservations, pool,
         with pytest.raises(exceptions.BadRequestException):
             call()
     assert list(reservations.list(resource_class=node_class)) == []
+
+
+@pytest.mark.parametrize('method', ['list', 'capacity', 'hosts', 'groups',
+                                    'notices', 'pools', 'history'])
+@pytest.mark.parametrize('name', ['hosts', 'state_', 'paginated',
+                                  'description'])
+def test_unknown_filters_are_refused(reservations, method, name):
+    with pytest.raises(exceptions.InvalidResourceQuery, match=name):
+        getattr(reservations, method)(**{name: 'a'})
+
+
+@pytest.mark.parametrize(('resource', 'validator'), [
+    (sdk.Reservation, api.LIST_QUERY), (sdk.Group, groups.LIST_QUERY),
+    (sdk.Host, hosts.LIST_QUERY), (sdk.Notice, notices.LIST_QUERY),
+    (sdk.Pool, pools.LIST_QUERY), (sdk.Profile, capacity.QUERY),
+    (sdk.EndedReservation, history.LIST_QUERY)])
+def test_filters_are_those_of_the_api(resource, validator):
+    assert resource._query_mapping._mapping.keys() == (
+        validator.schema['properties'].keys())
+
+
+@pytest.mark.parametrize('ident', [None, '', sdk.Reservation()])
+def test_calls_without_an_id(reservations, pool, node_class, ident):
+    reservations.create(resource_class=node_class)
+    for call in (lambda: reservations.claim(ident, resource_class=node_class),
+                 lambda: reservations.show(ident),
+                 lambda: reservations.release(ident),
+                 lambda: reservations.renew(ident, None),
+                 lambda: reservations.describe(ident, 'a')):
+        with pytest.raises(exceptions.InvalidRequest):
+            call()
+    if not isinstance(ident, sdk.Reservation):
+        for call in (reservations.show_group, reservations.release_group,
+                     reservations.delete_host, reservations.show_pool,
+                     reservations.delete_pool, reservations.update_pool,
+                     lambda pool: reservations.remove_pool_node(pool, 'a'),
+                     lambda node: reservations.remove_pool_node('a', node),
+                     lambda node: reservations.add_pool_node('a', node)):
+            with pytest.raises(exceptions.InvalidRequest):
+                call(ident)
+    assert len(list(reservations.list(resource_class=node_class))) == 1
+
+
+def test_empty_host(reservations, pool, node_class):
+    hold = reservations.create(resource_class=node_class, expires_in=60,
+                               host='compute-1')
+    for call in (lambda: reservations.renew(hold, None, host=''),
+                 lambda: list(reservations.list(host='')),
+                 lambda: list(reservations.capacity(host='')),
+                 lambda: list(reservations.hosts(host=''))):
+        with pytest.raises(exceptions.BadRequestException, match='host: '):
+            call()
+    assert reservations.show(hold).expires_at == hold.expires_at
 
 
 def test_group_and_claim(reservations, pool, node_class):
@@ -175,6 +231,16 @@ def test_capacity(reservations, pool, node_class):
     assert sum(row.total for row in profiles) == 3
 
 
+def test_capacity_by_keys(reservations, pool, node_class):
+    for query in {}, {'limit': 1}:
+        rows = list(reservations.capacity(
+            resource_class=node_class, trait=['CUSTOM_NVME'],
+            by=['capability:rack', 'resource_class'], **query))
+        assert [(row['capability:rack'], row.resource_class, row.total)
+                for row in rows] == [('r1', node_class, 2),
+                                     ('r2', node_class, 1)]
+
+
 def test_hosts(reservations, ironic):
     for ttl in (600, 10):
         response = ironic.http.put(f'/v1/reservations/hosts/sdk-{ttl}', json={
@@ -186,12 +252,113 @@ def test_hosts(reservations, ironic):
     assert {'sdk-600', 'sdk-10'} <= {lease.host
                                      for lease in reservations.hosts()}
     with pytest.raises(exceptions.ConflictException):
-        reservations.forget_host(host)
+        reservations.delete_host(host)
     ironic.execute("UPDATE reservations_hosts SET expires_at = "
                    "'2020-01-01 00:00:00' WHERE host LIKE 'sdk-%'")
-    reservations.forget_host(host)
-    reservations.forget_host('sdk-10')
+    reservations.delete_host(host)
+    reservations.delete_host('sdk-10')
     assert not list(reservations.hosts(host='sdk-600'))
+
+
+def test_notices(reservations, ironic, pool, node_class):
+    hold = reservations.create(resource_class=node_class,
+                               candidate_nodes=[pool[0].id])
+    assert hold.notices == []
+    hold, = reservations.list(node=hold.node_uuid)
+    notices = reservations.create_notices(
+        'maintenance', nodes=[pool[0].id, pool[1].name or pool[1].id],
+        ticket='RMA-1')
+    again = reservations.create_notices(
+        'maintenance', nodes=[pool[0].id, pool[1].name or pool[1].id],
+        ticket='RMA-1', uuid=notices[0].uuid)
+    assert again == notices
+    assert {notice.node_uuid for notice in notices} == {
+        pool[0].id, pool[1].id}
+    for query in {}, {'limit': 1}:
+        assert [*reservations.notices(ticket='RMA-1', **query)] == notices
+    assert hold.notices is None
+    hold = reservations.show(hold)
+    one, = hold.notices
+    assert (one.id, one.node_uuid, one.ticket) == (
+        notices[0].uuid, hold.node_uuid, 'RMA-1')
+    assert (hold.health, hold.maintenance) == (None, False)
+    row, = reservations.list(node=hold.node_uuid,
+                             fields=['instance_uuid', 'notices'])
+    assert row.notices == hold.notices
+    # An object is one notice, and a UUID all of a request.
+    one, = reservations.update_notices(notices[0], cordon=False, ticket=None)
+    assert (one.node_uuid, one.cordon, one.ticket) == (
+        notices[0].node_uuid, False, None)
+    assert len([*reservations.notices(ticket='RMA-1')]) == 1
+    one, = reservations.close_notices(
+        notices[0].uuid, node=pool[1].id, action='New fan')
+    assert (one.node_uuid, one.state, one.action) == (
+        pool[1].id, 'closed', 'New fan')
+    with pytest.raises(exceptions.ConflictException):
+        reservations.close_notices(notices[0].uuid)
+    assert len(reservations.update_notices(notices[0].id, ticket='T')) == 2
+    assert [notice.id for notice in reservations.notices(
+        state='open', node=pool[0].id)] == [notices[0].uuid]
+    with pytest.raises(exceptions.BadRequestException, match='ends'):
+        reservations.create_notices('fault', nodes=[pool[0].id], ends='a')
+    with pytest.raises(exceptions.BadRequestException):
+        reservations.update_notices(notices[0], tickets='a')
+    with pytest.raises(exceptions.InvalidRequest):
+        reservations.close_notices('')
+    # A notice has its node, which may be given by UUID or name.
+    with pytest.raises(exceptions.InvalidRequest, match=pool[1].id):
+        reservations.update_notices(notices[0], node=pool[1].id, ticket='U')
+    for node in notices[0].node_uuid, notices[0].node_name:
+        one, = reservations.update_notices(notices[0], node=node, ticket='U')
+        assert (one.node_uuid, one.ticket) == (notices[0].node_uuid, 'U')
+    ironic.execute('DELETE FROM reservations_notices')
+
+
+def test_pools(reservations, pool, node_class):
+    uuids = {node.id for node in pool}
+    request = {'resource_class': node_class}
+    rack_pool = reservations.create_pool(
+        'p', 2, request, policy='pack', by='capability:rack',
+        expires_at='2040-01-01T00:00:00Z', description='Q1')
+    assert (rack_pool.project_id, rack_pool.request,
+            rack_pool.summary['free']) == ('p', request, 2)
+    assert rack_pool.expires_at.startswith('2040-01-01')
+    assert reservations.create_pool(
+        'p', 2, request, policy='pack', by='capability:rack',
+        uuid=rack_pool.uuid).nodes == rack_pool.nodes
+    names = {node['uuid'] for node in rack_pool.nodes}
+    rest, = uuids - names
+    node = rack_pool.nodes[0]['uuid']
+    row, = reservations.pools(project_id='p', node=node, limit=1)
+    assert (row.summary, row.nodes) == (rack_pool.summary, None)
+    with pytest.raises(exceptions.HttpException) as error:
+        reservations.replace_pool_node(rack_pool, node)
+    assert error.value.status_code == 422
+    assert len(reservations.add_pool_node(rack_pool, rest).nodes) == 3
+    with pytest.raises(exceptions.ConflictException):
+        reservations.add_pool_node(rack_pool.uuid, rest)
+    reservations.remove_pool_node(rack_pool, rest)
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.remove_pool_node(rack_pool, rest)
+    assert {node['uuid'] for node in reservations.show_pool(rack_pool).nodes
+            } == names
+    change = reservations.update_pool(rack_pool.uuid, expires_at=None,
+                                      description='Q2')
+    assert (change.expires_at, change.description) == (None, 'Q2')
+    with pytest.raises(exceptions.BadRequestException):
+        reservations.update_pool(rack_pool.uuid, members=3)
+    with pytest.raises(exceptions.BadRequestException, match='expires_in'):
+        reservations.create_pool('p', 1, request, expires_in=60)
+    reservations.delete_pool(rack_pool)
+    reservations.delete_pool(rack_pool)
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.show_pool(rack_pool.uuid)
+    loose = reservations.create_pool('p', 1, request)
+    replacement = reservations.replace_pool_node(
+        loose, loose.nodes[0]['uuid'])
+    assert len(replacement.nodes) == 1
+    assert replacement.nodes[0]['uuid'] != loose.nodes[0]['uuid']
+    reservations.delete_pool(loose)
 
 
 def test_version(reservations, stock_ironic):
@@ -215,13 +382,18 @@ def test_vendor_hook(ironic, pool, node_class):
                    for attribute in groups.Group._wsme_attributes),
                  *groups.CREATE_BODY.schema['properties']}),
     (sdk.Host, {attribute.name for attribute in hosts.Host._wsme_attributes}),
+    (sdk.Notice, {attribute.name
+                  for attribute in notices.Notice._wsme_attributes}),
+    (sdk.Pool, {*(attribute.name
+                  for attribute in pools.Pool._wsme_attributes),
+                *pools.CREATE_BODY.schema['properties']}),
     (sdk.Profile, {
         attribute.name
         for attribute in capacity.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())
-    # They are stored and not compared, or used by compute services only, and
-    # can be given anyway.
+    # They are only stored, or used by compute services only; the library
+    # accepts them without an attribute.
     assert fields - own <= {'holder', 'vcpu_weight', 'rxtx_factor'}
     assert own - fields <= {'id', 'name', 'ignored'}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic comes up with the plugin, which answers its own path alone."""
+"""Ironic starts with the plugin, which handles only its own path."""
 
 import pytest
 
@@ -23,10 +23,10 @@ def test_reservations_are_listed(ironic, resource_class):
     '/v1/allocations?resource_class=none', '/v1/reservationsandmore',
     '/reservations'])
 def test_other_paths_are_ironics(ironic, stock_ironic, path):
-    assert answer(ironic, path) == answer(stock_ironic, path)
+    assert get_response(ironic, path) == get_response(stock_ironic, path)
 
 
-def answer(ironic, path):
+def get_response(ironic, path):
     response = ironic.http.get(path)
     headers = {name: value for name, value in response.headers.items()
                if name != 'Date' and 'request-id' not in name.lower()}
@@ -34,8 +34,8 @@ def answer(ironic, path):
             response.text.replace(ironic.url, 'http://ironic'))
 
 
-def test_clients_keep_no_connection(ironic):
-    """The server closes it when it is idle, while the next request comes."""
+def test_clients_do_not_keep_connections(ironic):
+    """The server may close an idle connection when a request arrives."""
     for client in ironic.http, ironic.baremetal:
         assert client.get('/v1/nodes').headers['Connection'] == 'close'
 
@@ -49,9 +49,8 @@ def test_openstack_command_without_the_plugin(stock_ironic):
 
 
 @pytest.mark.long
-def test_plugin_answers_in_ironics_wsgi_application(start_ironic,
-                                                    start_uwsgi):
-    # The conductor is another process, so the API needs a way to it.
+def test_plugin_in_ironics_wsgi_application(start_ironic, start_uwsgi):
+    # The conductor is another process, which the API reaches by JSON-RPC.
     json_rpc = {'host_ip': '127.0.0.1', 'port': services.free_port(),
                 'auth_strategy': 'noauth'}
     with start_ironic(config={'DEFAULT': {'rpc_transport': 'json-rpc'},

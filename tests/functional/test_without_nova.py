@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page on an Ironic that stands alone, followed with fake hardware."""
+"""The commands of the page on an Ironic without Nova, on fake hardware."""
 
 import json
 import pathlib
@@ -17,13 +17,13 @@ NODE = {'resource_class': 'baremetal.gold',
 
 @pytest.fixture
 def follow(ironic):
-    """Run the command of the page that begins so; returns what it printed."""
+    """Return a function that runs the command on the page with a prefix."""
     text = PAGE.read_text().replace('\\\n', '')
     commands = [shlex.split(line) for line in re.findall(
         r'^ +\$ openstack (.*)$', text, re.MULTILINE)]
 
-    def follow(words, *more, **names):
-        words = words.split()
+    def follow(prefix, *more, **names):
+        words = prefix.split()
         args, = (args for args in commands if args[:len(words)] == words)
         result = command.run(ironic.url, *(
             names.get(arg, arg) for arg in args), *more)
@@ -32,14 +32,15 @@ def follow(ironic):
     return follow
 
 
-def test_the_page_is_followed(ironic, follow):
+def test_commands_of_the_page(ironic, follow):
     with ironic.fleet(NODE):
         hold = json.loads(follow('baremetal reservation create', '-f', 'json'))
         names = {'INSTANCE': hold['instance_uuid'],
                  'NODE': hold['node_uuid']}
-        # It may be renewed until something has begun.
+        # It can be renewed until the deployment begins.
         follow('baremetal reservation set', **names)
-        follow('baremetal node set', **names)
+        follow('baremetal node set NODE --lessee', PROJECT_ID='p', **names)
+        follow('baremetal node set NODE --instance-info', **names)
         follow('baremetal node deploy', **names)
         assert json.loads(follow(
             'baremetal reservation show', '-f', 'json', **names)) == {
@@ -47,6 +48,7 @@ def test_the_page_is_followed(ironic, follow):
         follow('baremetal node undeploy', **names)
         assert not follow('baremetal reservation list').strip()
         assert ironic.find_instance(names['NODE']) is None
+        follow('baremetal node unset', **names)
         hold = json.loads(follow('baremetal reservation create', '-f', 'json'))
         follow('baremetal reservation delete', INSTANCE=hold['instance_uuid'])
         ironic.show(hold['instance_uuid'], 404)

@@ -10,6 +10,8 @@ import json
 import urllib.parse
 import uuid
 
+from tests.common import request_keys
+
 OURS = '/v1/reservations'
 NODE_CLASS = 'test.hostile'
 
@@ -94,16 +96,14 @@ def body(pick):
         fields = {'memory_mb': 1, 'instance_uuid': KNOWN}
         if pick.random() < 0.4:
             fields |= {'host': pick.choice(['compute-1', 'compute-2']),
-                      'holder': pick.choice([HOLDER, KNOWN])}
+                       'holder': pick.choice([HOLDER, KNOWN])}
         return fields
     fields = {}
-    for name in ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
-                 'vcpu_weight', 'expires_in'):
+    for name in request_keys.NUMBERS:
         if pick.random() < 0.15:
             fields[name] = pick.choice([1, 1, 2, None, pick.choice(SIZES)])
-    for name in ('host', 'name', 'flavorid', 'conductor_group', 'shard',
-                 'project_id', 'user_id', 'description'):
-        if pick.random() < 0.08:
+    for name in request_keys.TEXTS:
+        if name != 'resource_class' and pick.random() < 0.08:
             fields[name] = pick.choice(['a', 'a', pick.choice(VALUES)])
     if pick.random() < 0.6:
         fields['resource_class'] = pick.choice(
@@ -140,7 +140,7 @@ def place(pick):
     fields = {'uuid': pick.choice([KNOWN, *UUIDS])}
     if pick.random() < 0.8:
         fields |= {'policy': pick.choice(POLICIES * 3 + VALUES),
-                  'by': pick.choice(DOMAINS * 3 + VALUES)}
+                   'by': pick.choice(DOMAINS * 3 + VALUES)}
     if pick.random() < 0.2:
         fields['segment'] = pick.choice(SIZES)
     if pick.random() < 0.1:
@@ -154,9 +154,8 @@ def group(pick):
     """Return the object of a POST of a group, at times with something odd."""
     inner = body(pick)
     if pick.random() < 0.7:
-        for name in ('instance_uuid', 'host', 'holder', 'expires_in',
-                     'project_id', 'user_id', 'description', 'group',
-                     'claim'):
+        for name in ('instance_uuid', 'holder', 'group', 'claim',
+                     *request_keys.values(is_in_spec=False)):
             inner.pop(name, None)
     fields = place(pick)
     if pick.random() < 0.3:
@@ -167,6 +166,34 @@ def group(pick):
         'members': pick.choice([1, 2, 300, [KNOWN], [KNOWN, KNOWN.upper()],
                                 UUIDS, *SIZES]),
         'request': pick.choice([inner] * 8 + [pick.choice(VALUES)])}
+
+
+def notice(pick):
+    """Return the object of a POST of notices of nodes that do not exist."""
+    fields = {'kind': pick.choice(['fault', 'maintenance', 'retirement'] * 4
+                                  + VALUES),
+              'nodes': pick.choice([['nonsense']] * 6 + [TEXTS] + VALUES)}
+    for name in ('uuid', 'by', 'cordon', 'starts_at', 'ends_at', 'category',
+                 'description', 'ticket', 'action'):
+        if pick.random() < 0.15:
+            fields[name] = pick.choice([
+                *VALUES, KNOWN, True, '2030-01-01T00:00:00Z',
+                {'shard': 'a'}, {'capability:rack': 'r1'}])
+    if pick.random() < 0.2:
+        del fields['nodes']
+    return fields
+
+
+def pool(pick):
+    """Return the object of a POST of a pool, or of its nodes."""
+    if pick.random() < 0.3:
+        return {pick.choice(['node', 'replaces', *TEXTS[:2]]):
+                pick.choice(['nonsense'] * 3 + VALUES)}
+    return {**group(pick),
+            'project_id': pick.choice(['p'] * 6 + VALUES),
+            'members': pick.choice([100, 200] * 4 + VALUES),
+            'expires_at': pick.choice(['2030-01-01T00:00:00Z', None] * 4
+                                      + VALUES)}
 
 
 def levels(pick):
@@ -272,8 +299,8 @@ def constrains(value):
                                          or {}).items() if text is not None}
     resources = amounts(specs)
     exact = specs.get('reservations:match') == 'exact'
-    sizes = [value.get(name) for name in ('vcpus', 'root_gb', 'ephemeral_gb',
-                                          'swap')]
+    sizes = [value.get(name) for name in request_keys.SIZES
+             if name != 'memory_mb']
     # An override of 0 counts unless the sizes are to be equal.
     if exact or resources.get('MEMORY_MB') != 0:
         sizes.append(value.get('memory_mb'))
@@ -310,18 +337,13 @@ def valid_body(value, adopt=False, dry_run=False):
     """Return whether the contract allows a body."""
     if not isinstance(value, dict):
         return False
-    texts = {'host': 1, 'name': 0, 'flavorid': 0, 'conductor_group': 0,
-             'shard': 1, 'project_id': 1, 'user_id': 1, 'resource_class': 1,
-             'description': 0}
-    sizes = {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0,
-             'swap': 0, 'vcpu_weight': 0, 'expires_in': 1}
     for key, item in value.items():
         if key == 'extra_specs' and adopt:
             good = valid_specs(item)
-        elif key in texts:
-            good = valid_text(item, texts[key])
-        elif key in sizes:
-            good = valid_size(item, sizes[key]) and not (
+        elif key in request_keys.TEXTS:
+            good = valid_text(item, request_keys.KEYS[key].least)
+        elif key in request_keys.NUMBERS:
+            good = valid_size(item, request_keys.KEYS[key].least) and not (
                 key == 'expires_in' and (item or 0) > 2592000)
         elif key == 'holder':
             good = item is None or (
@@ -378,7 +400,7 @@ CONTENT_TYPES = ['application/json'] * 30 + [
     'application/json; charset=utf-8', 'text/plain', 'APPLICATION/JSON', '',
     'application/xml', 'application/json-patch+json', '\u6f22', 'a' * 3000]
 VERSIONS = [None] * 30 + ['latest', '1.1', '1.50', '9.9', 'x', '1.', '-1.1',
-                         '1.1.1', '1' * 500]
+                          '1.1.1', '1' * 500]
 PATHS = [OURS] * 40 + [
     f'{OURS}/', f'{OURS}/capacity', f'{OURS}/capacity/', f'{OURS}/{KNOWN}',
     f'{OURS}/{KNOWN}/', f'{OURS}/{KNOWN.upper()}', f'{OURS}/not-a-uuid',
@@ -391,6 +413,12 @@ PATHS = [OURS] * 40 + [
     *[f'{OURS}/groups'] * 6, f'{OURS}/groups/', f'{OURS}/groups/{KNOWN}',
     f'{OURS}/groups/{KNOWN}', f'{OURS}/groups/x', f'{OURS}/groups/{KNOWN}/x',
     f'{OURS}/groups/%00', f'{OURS}/groups/%ff', f'{OURS}/groups//',
+    *[f'{OURS}/notices'] * 6, f'{OURS}/notices/{KNOWN}',
+    f'{OURS}/notices/{KNOWN}', f'{OURS}/notices/x', f'{OURS}/notices/%00',
+    *[f'{OURS}/history'] * 3, f'{OURS}/history/x',
+    *[f'{OURS}/pools'] * 6, f'{OURS}/pools/{KNOWN}', f'{OURS}/pools/x',
+    *[f'{OURS}/pools/{KNOWN}/nodes'] * 3, f'{OURS}/pools/{KNOWN}/nodes/a',
+    f'{OURS}/pools/{KNOWN}/nodes/%00', f'{OURS}/pools/{KNOWN}/nodes/%ff',
     f'{OURS}/hosts', f'{OURS}/hosts/', f'{OURS}/hosts/compute-1',
     f'{OURS}/hosts/compute-1', f'{OURS}/hosts/compute-2.a.b/',
     f'{OURS}/hosts/a%20', f'{OURS}/hosts/a%2Fb', f'{OURS}/hosts/%00',
@@ -407,6 +435,8 @@ QUERIES = [[]] * 60 + [
     [('host', 'a'), ('host', 'b')], [('dry_run', 'true')],
     [('dry_run', 'maybe')], [('_method', 'DELETE')], [('trait', 'CUSTOM_A')],
     [('trait', 'x')], [('resource_class', NODE_CLASS)], [('node', '\0')],
+    [('ended_after', '9')], [('ended_after', '9' * 50)],
+    [('instance_uuid', KNOWN)], [('instance_uuid', 'x')],
     [('adopt', 'true')], [('holder', HOLDER)], [('holder', 'x')],
     [('holder', KNOWN)], [('host', 'compute-1'), ('holder', HOLDER)]]
 METHODS = (['POST'] * 10 + ['GET'] * 6 + ['DELETE'] * 3 + ['PATCH'] * 3
@@ -416,7 +446,7 @@ METHODS = (['POST'] * 10 + ['GET'] * 6 + ['DELETE'] * 3 + ['PATCH'] * 3
 def request(pick):
     """Return a random request."""
     message = Request(pick.choice(METHODS), pick.choice(PATHS),
-                   pick.choice(QUERIES), {'Host': 'x'})
+                      pick.choice(QUERIES), {'Host': 'x'})
     version = pick.choice(VERSIONS)
     if version is not None:
         message.headers['X-OpenStack-Ironic-API-Version'] = version
@@ -437,19 +467,19 @@ def request(pick):
 
 def patch(pick):
     """Return the operations of a PATCH, with something odd in them."""
-    return [{
-        'op': pick.choice(['replace'] * 4 + ['add', 'remove', 'test', None]),
-        'path': pick.choice(['/host', '/expires_in', '/description'] * 3
-                            + VALUES),
-        'value': pick.choice(['compute-1', 60] * 2
-                             + [pick.choice(VALUES), pick.choice(SIZES)])}
+    return [
+        {'op': pick.choice(['replace'] * 4 + ['add', 'remove', 'test', None]),
+         'path': pick.choice(['/host', '/expires_in', '/description',
+                              '/cordon', '/ends_at'] * 3 + VALUES),
+         'value': pick.choice(['compute-1', 60] * 2
+                              + [pick.choice(VALUES), pick.choice(SIZES)])}
         for _ in range(pick.choice([1, 1, 1, 0, 2, 500]))]
 
 
 def lease(pick):
     """Return the object of a PUT of a host, at times with something odd."""
     fields = {'holder': pick.choice([HOLDER] * 6 + UUIDS),
-             'ttl': pick.choice([10, 30, 600] * 4 + SIZES)}
+              'ttl': pick.choice([10, 30, 600] * 4 + SIZES)}
     if pick.random() < 0.1:
         fields[pick.choice(['host', '', 'what'])] = 'x'
     return fields
@@ -457,7 +487,9 @@ def lease(pick):
 
 def _add_body(pick, message):
     message.headers['Content-Type'] = pick.choice(CONTENT_TYPES)
-    make_value = group if '/groups' in message.path else body
+    make_value = (group if '/groups' in message.path else
+                  notice if '/notices' in message.path else
+                  pool if '/pools' in message.path else body)
     message.value = {'PATCH': patch, 'PUT': lease}.get(
         message.method, make_value)(pick)
     message.is_json = True

@@ -24,9 +24,9 @@ class Environment:
         self.bin = path / 'bin'
         programs.run(sys.executable, '-m', 'venv', '--without-pip', path)
 
-    def pip(self, *args):
+    def pip(self, *args, **kwargs):
         return programs.run(sys.executable, '-m', 'pip', '--no-input',
-                            '--python', self.bin / 'python', *args)
+                            '--python', self.bin / 'python', *args, **kwargs)
 
     def install(self, *args):
         self.pip('install', '--quiet', '--no-compile', *args)

@@ -2,6 +2,8 @@
 """Installations together with the releases in deployments.yaml."""
 
 import contextlib
+import re
+import shlex
 import shutil
 
 import pytest
@@ -14,8 +16,17 @@ from tests.common import service
 from tests.install import environments
 from tools import services
 
+ROOT = environments.ROOT
 TABLE = yaml.safe_load(
-    (environments.ROOT / 'tests/install/deployments.yaml').read_text())
+    (ROOT / 'tests/install/deployments.yaml').read_text())
+
+
+def read_installations():
+    """Return the arguments of each pip of the README."""
+    commands = re.findall(r'^ {4}pip (install .*)$',
+                          (ROOT / 'README.rst').read_text(), re.MULTILINE)
+    assert commands
+    return map(shlex.split, commands)
 
 
 class Deployment:
@@ -40,7 +51,11 @@ class Deployment:
             self.ours.install(f'{wheel}[mysql]', 'pyuwsgi')
         else:
             self.ours = self.ironic
-            self.ours.install(*constraints, wheel)
+            # The wheel is of the tree, which pip would write to.
+            for words in read_installations():
+                self.ours.pip(*(
+                    {'YOUR-CONSTRAINTS': constraints[1], '.': wheel}.get(
+                        word, word) for word in words), cwd=ROOT)
             assert before <= self.ours.freeze()
 
     @contextlib.contextmanager

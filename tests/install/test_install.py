@@ -53,7 +53,7 @@ def test_removal_and_new_installation(environment, wheel, tmp_path,
             'HOME': str(tmp_path), 'OS_AUTH_TYPE': 'none',
             'OS_ENDPOINT': ironic.url})
 
-    release, clear, sweep, drop, uninstall = read_commands()
+    release, clear, delete_pool, sweep, drop, uninstall = read_commands()
     with services.ironic(tmp_path, database_url, services.free_port(),
                          config=environments.CONFIG,
                          kill=True) as ironic:
@@ -69,6 +69,13 @@ def test_removal_and_new_installation(environment, wheel, tmp_path,
         output = run(release, ironic, INSTANCE=one['instance_uuid'])
         assert two['instance_uuid'] in output
         run(clear, ironic, NODE=two['node_uuid'])
+        pool = requests.post(
+            f'{ironic.url}{OURS}/pools', timeout=60, json={
+                'project_id': 'p', 'members': 1,
+                'request': {'resource_class': 'gold'}})
+        answers.check(pool, 201)
+        output = run(delete_pool, ironic, POOL=pool.json()['uuid'])
+        assert f'pool {pool.json()["uuid"]}' in output
         run(sweep, ironic)
     run(drop, ironic)
     run(uninstall, ironic)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command "audit" and others in a TestCase."""
+"""Runs "audit" and other commands in a TestCase."""
 
 import json
 import warnings

@@ -2,6 +2,7 @@
 """The base class of the driver's tests: a cloud per test."""
 
 import contextlib
+import dataclasses
 import functools
 import gc
 import importlib
@@ -153,6 +154,8 @@ class TestCase(helpers.Helpers,
     #: Options of ironic.conf, ``{section: {option: value}}``. Consecutive
     #: classes with the same options share an Ironic.
     ironic_config = None
+    #: The pipelines of Nova's API.
+    paste_config = os.path.join(sys.prefix, 'etc/nova/api-paste.ini')
 
     def id(self):
         """Append the attribute of long tests, as testtools formats it."""
@@ -171,8 +174,8 @@ class TestCase(helpers.Helpers,
         self.enrol(*self.fleet)
         importlib.import_module(
             'nova.virt.' + self.compute_driver.rpartition('.')[0])
-        self.flags(group='wsgi', api_paste_config=os.path.join(
-            sys.prefix, 'etc/nova/api-paste.ini'))
+        self.flags(state_path=self.useFixture(fixtures.TempDir()).path)
+        self.flags(group='wsgi', api_paste_config=self.paste_config)
         # Each boot and each deletion waits for it, for at least a second.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic.driver.loopingcall', types.SimpleNamespace(**{
@@ -213,27 +216,27 @@ class TestCase(helpers.Helpers,
                 _get_endpoint if proxy.service_type == 'baremetal'
                 else mock)(proxy, *args, **kwargs)))
         self._let_neutron_unbind()
+        # Nova's fixture formats all debug messages: a tenth of each boot.
+        logging.getLogger().setLevel('INFO')
+        logging.getLogger('nova.virt.ironic_reservations').setLevel('DEBUG')
         # They log every poll, and the end of each test on the console.
         for name in ('nova.api.openstack.requestlog', 'placement.requestlog',
                      'nova.thread_pool_factory'):
             logging.getLogger(name).setLevel('WARNING')
         # Periodic work happens when a test calls work().
-        if self.compute_driver == OURS:
+        if self.compute_driver != STOCK:
             self.useFixture(fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.host_lease.wait_for_process_end',
                 self._wait_for_the_end))
             for name, value in (('host_lease.end_process',
                                  self._wait_for_the_end),
-                                ('stopping.time', types.SimpleNamespace(
-                                    sleep=self._pause)),
-                                ('driver.INTERVAL', 24 * 3600),
                                 # It would kill the process of all tests.
-                                ('deadline.Deadline', NoDeadline),
-                                ('client.PAUSE', 0.1),
-                                # Each call of work() is a full round.
-                                ('reconciler.LONGEST', 0)):
+                                ('deadline.Deadline', NoDeadline)):
                 self.useFixture(fixtures.MonkeyPatch(
                     f'nova.virt.ironic_reservations.{name}', value))
+            # Each call of work() is a full round.
+            self.set_timing(interval=24 * 3600, pause=0.1, longest=0,
+                            sleep=self._pause)
         # Nova's own tests validate its responses.
         self.flags(group='api', response_validation='ignore')
         self.plain_image = self.image()
@@ -248,6 +251,14 @@ class TestCase(helpers.Helpers,
             'nova.virt.node.get_local_node_uuid', self._compute_id))
         for host in self.hosts:
             self.start_compute(host)
+
+    def set_timing(self, **pauses):
+        """Replace pauses of the driver."""
+        timing = importlib.import_module(
+            'nova.virt.ironic_reservations.timing')
+        self.useFixture(fixtures.MonkeyPatch(
+            timing.__name__ + '.TIMING',
+            dataclasses.replace(timing.TIMING, **pauses)))
 
     def _wait_for_the_end(self, *_):
         """Block this thread until the test ends."""

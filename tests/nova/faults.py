@@ -56,7 +56,10 @@ class Wire(fixtures.Fixture):
 
             if not request.url.startswith(self.url):
                 return forward()
-            return self._fault(request)(forward)
+            response = self._fault(request)(forward)
+            # That of a fault has no request.
+            response.request = request
+            return response
 
         self.useFixture(fixtures.MonkeyPatch(
             'requests.adapters.HTTPAdapter.send', send))
@@ -68,7 +71,7 @@ class Wire(fixtures.Fixture):
         self.calls.append((request.method, path, body,
                            dict(urllib.parse.parse_qsl(url.query))))
         self.headers.append((request.method, path,
-                          request.headers.get(fence.HEADER)))
+                             request.headers.get(fence.HEADER)))
         for fault in self._faults:
             method, pattern, host, do, times = fault
             if (re.fullmatch(method, request.method)
@@ -181,6 +184,15 @@ class TestCase(base.TestCase):
         gate = Gate()
         self.addCleanup(gate.open)
         return gate
+
+    def failed_builds(self, node):
+        """Return the reasons of the failed builds that a node has notices of.
+        """
+        response = self.ironic.http.get('/v1/reservations/notices', params={
+            'node': node.id, 'kind': 'fault'})
+        response.raise_for_status()
+        return [notice['description'] for notice in response.json()['notices']
+                if notice['category'] == 'build']
 
     def hold(self, **body):
         """Hold a node, as another client of Ironic."""

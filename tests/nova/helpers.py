@@ -31,7 +31,7 @@ class Helpers:
 
     def flavor(self, resource_class='gold', memory_mb=1024, vcpus=1, disk=1,
                **extra_specs):
-        """Create a flavor of a resource class; None: of the standard ones.
+        """Create a flavor of a resource class; None for the standard classes.
 
         :param extra_specs: as keywords, or as ``**{'trait:X': 'required'}``
         :returns: its id

@@ -24,9 +24,9 @@ class Ironic(service.Ironic):
         """Return reservations with all fields."""
         response = self.http.get('/v1/reservations', params={
             'fields': 'instance_uuid,node_uuid,node_name,host,state,'
-                      'provision_state,resource_class,project_id,user_id,'
-                      'description,request_spec,group,expires_at,created_at,'
-                      'updated_at',
+                      'provision_state,resource_class,health,maintenance,'
+                      'notices,project_id,user_id,description,request_spec,'
+                      'group,expires_at,created_at,updated_at',
             **filters})
         response.raise_for_status()
         return response.json()['reservations']
@@ -79,7 +79,7 @@ atexit.register(_running.close)
 
 
 def get_configured(config, plugin):
-    """Return an Ironic with these options: the last one, or a new one."""
+    """Return an Ironic with these options: the last Ironic, or a new one."""
     options = json.dumps([config, plugin], sort_keys=True)
     if options not in _cache:
         discard()

@@ -145,6 +145,13 @@ class Networks:
                 node_id=node.id, type='iqn',
                 connector_id=f'iqn.2026-01:{node.id}')
 
+    def assert_no_volume_targets(self):
+        """Check nodes that were not deployed.
+
+        The fake deploy interface deletes none in a tear-down.
+        """
+        self.assertEqual([], list(self.ironic.baremetal.volume_targets()))
+
 
 class Hardware(Networks, faults.TestCase):
     """Nodes with networks, consoles, volume connectors and rescue."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver relies on in Nova, and what of it differs in older releases.
+"""Names of Nova that the driver uses; their differences in older releases.
 
 As a program this prints the tests to run with an older release, as a regular
 expression for stestr, or the older releases::
@@ -10,7 +10,6 @@ expression for stestr, or the older releases::
 
 import ast
 import functools
-import itertools
 import pathlib
 import re
 import sys
@@ -18,8 +17,8 @@ import sysconfig
 
 TREE = pathlib.Path(__file__).parents[2]
 
-#: The installed release, and those that tools/suite.sh unpacks.
-NEWEST, *OLDER = '34.0.0', '33.0.2', '32.2.1'
+#: The installed release, and the releases that tools/suite.sh unpacks.
+NEWEST, *OLDER = '34.0.0', '33.0.2', '32.2.1', '31.3.1'
 
 PARENT = 'nova.virt.ironic.driver.IronicDriver'
 MANAGER = 'nova.compute.manager.ComputeManager'
@@ -29,12 +28,13 @@ TRACKER = 'nova.compute.resource_tracker.ResourceTracker'
 #: method of the driver that ours overrides.
 METHODS, CALLERS = 'def', 'self.driver'
 
-BOTH = 33, 32
+ALL = 33, 32, 31
 
 SMOKE = 'test_smoke.TestReservationsDriver.test_boot_and_delete'
 _POWER = 'test_lifecycle.TestHardware.test_power_rescue_and_consoles'
 _STOP = 'test_standby.TestStandby.test_clean_stop'
 _RESTART = 'test_restart.TestOlderNova.test_build'
+_METHODS = 'test_assumptions.TestSignatures.test_public_methods'
 
 #: A module or class, and names in it. Where older releases lack these names or
 #: have other code than the newest one: those releases, and tests of that.
@@ -42,6 +42,9 @@ TABLE = (
     (PARENT, METHODS),
     (MANAGER, CALLERS),
     (TRACKER, CALLERS),
+    ('nova.api.openstack.api_version_request', 'APIVersionRequest'),
+    ('nova.api.openstack.wsgi.Request', 'is_legacy_v2'),
+    ('nova.api.wsgi', 'Middleware Request'),
     ('nova.availability_zones', 'get_host_availability_zone'),
     ('nova.compute.instance_actions', 'CREATE DELETE REBUILD'),
     (MANAGER, '_build_failed _build_succeeded _cleanup_allocated_networks '
@@ -59,7 +62,8 @@ TABLE = (
      'notify_about_instance_rebuild'),
     ('nova.compute.vm_states', 'ACTIVE BUILDING DELETED ERROR '
      'SHELVED_OFFLOADED STOPPED allow_resource_removal'),
-    ('nova.context', 'RequestContext get_admin_context'),
+    ('nova.context',
+     'RequestContext get_admin_context scatter_gather_skip_cell0'),
     ('nova.exception', 'BuildAbortException ComputeHostNotFound '
      'ComputeResourcesUnavailable ImageUnacceptable InstanceDeployFailure '
      'InstanceEvacuateNotSupported InstanceFaultRollback '
@@ -68,7 +72,7 @@ TABLE = (
      'NotFound ResourceProviderRetrievalFailed '
      'ResourceProviderUpdateConflict ServiceUnavailable VirtDriverNotReady'),
     ('nova.objects.compute_node.ComputeNode',
-     'get_by_host_and_nodename get_by_uuid'),
+     'get_by_host_and_nodename get_by_nodename get_by_uuid'),
     ('nova.objects.fields.Architecture', 'canonicalize'),
     ('nova.objects.fields.HVType', 'BAREMETAL IRONIC'),
     ('nova.objects.fields.NotificationPhase', 'END ERROR'),
@@ -85,6 +89,7 @@ TABLE = (
     ('nova.objects.request_spec.RequestSpec', 'get_by_instance_uuid'),
     ('nova.objects.service.Service',
      'get_by_compute_host get_by_host_and_binary'),
+    ('nova.policies.servers', 'REQUESTED_DESTINATION SERVERS'),
     ('nova.scheduler.client.report.SchedulerReportClient',
      'delete_allocation_for_instance get get_allocations_for_provider_tree '
      'get_allocs_for_consumer put put_allocations'),
@@ -103,71 +108,80 @@ TABLE = (
     ('nova.virt.ironic.driver', 'IRONIC_API_VERSION map_power_state'),
     ('nova.virt.ironic.ironic_states', 'ACTIVE AVAILABLE DEPLOYFAIL '
      'DEPLOYING ENROLL ERROR INSPECTFAIL INSPECTING INSPECTWAIT MANAGEABLE '
-     'VERIFYING'),
+     'POWER_OFF POWER_ON VERIFYING'),
     ('nova.virt.node', 'LOCAL_NODE_UUID get_local_node_uuid '
      'read_local_node_uuid'),
+    # A module has another name.
+    ('nova.api.openstack.wsgi.Request', 'set_api_version_request', (31,),
+     'test_named_node.TestNamedNode.test_hypervisor'),
+    # An exception of eventlet.
+    (MANAGER, '_unshelve_instance', (31,),
+     'test_lifecycle.TestHardware.test_volumes_and_shelving'),
     # Shares are attached by other functions.
     (MANAGER, '_power_off_instance _power_on _reboot_instance '
-     'rescue_instance', BOTH, _POWER),
-    (MANAGER, '_shutdown_instance', BOTH,
+     'rescue_instance', ALL, _POWER),
+    (MANAGER, '_shutdown_instance', ALL,
      'test_fence.TestFormerHost.test_writes_and_shows_nothing'),
     # More errors end a build.
-    (MANAGER, '_build_and_run_instance', (32,),
+    (MANAGER, '_build_and_run_instance', (32, 31),
      'test_failures.TestHold.test_no_node_anywhere'),
-    (MANAGER, '_build_resources', (32,),
+    (MANAGER, '_build_resources', (32, 31),
      'test_failed_nodes.TestNode.test_late_cleanup'),
     # Interrupted operations are not completed, so none of these is called.
-    (MANAGER, '_delete_instance', (32,), _RESTART),
-    ('nova.manager.Manager', '__init__', BOTH, _RESTART),
+    (MANAGER, '_delete_instance', (32, 31), _RESTART),
+    ('nova.manager.Manager', '__init__', ALL, _RESTART),
     ('nova.objects.block_device.BlockDeviceMappingList',
-     'get_by_instance_uuid', BOTH, _RESTART),
+     'get_by_instance_uuid', ALL, _RESTART),
     ('nova.objects.instance_action.InstanceActionList',
-     'get_by_instance_uuid', BOTH, _RESTART),
+     'get_by_instance_uuid', ALL, _RESTART),
     # The driver is not given all instances, and evacuated instances are
     # destroyed, whatever the driver returns.
-    (MANAGER, 'init_host', BOTH,
-     'test_many.TestServersAreKept.test_unfinished_evacuation '
+    (MANAGER, 'init_host', ALL,
+     'test_many_servers.TestServersAreKept.test_unfinished_evacuation '
      'test_standby.TestStandby.test_queue '
      'test_standby.TestStandby.test_lost_queue'),
-    ('nova.virt.driver.ComputeDriver', 'process_instances_at_startup', BOTH,
-     'test_many.TestStart.test_power_states_after_the_start '
+    ('nova.virt.driver.ComputeDriver', 'process_instances_at_startup', ALL,
+     'test_many_servers.TestStart.test_power_states_after_the_start '
      f'{_RESTART}'),
     # One node after the other.
-    (MANAGER, 'update_available_resource', BOTH,
+    (MANAGER, 'update_available_resource', ALL,
      'test_fallback.TestWithoutReservations.test_row_per_node'),
     # All providers instead of the host's.
-    (TRACKER, '_update_to_placement', BOTH,
+    (TRACKER, '_update_to_placement', ALL,
      'test_lifecycle.TestInventory.test_classes_and_traits_change'),
-    ('nova.scheduler.utils', 'resources_from_flavor', BOTH,
-     'test_many.TestServersAreKept.test_allocation_is_restored'),
+    ('nova.scheduler.utils', 'resources_from_flavor', ALL,
+     'test_many_servers.TestServersAreKept.test_allocation_is_restored'),
     # Start and end of a process.
-    ('nova.service.Service', 'start', BOTH,
-     'test_nova.TestAssumptions.test_waiting_host_does_nothing_else '
+    ('nova.service.Service', 'start', ALL,
+     'test_assumptions.TestAssumptions.test_waiting_host_does_nothing_else '
      'test_standby.TestStandby.test_service_is_created_during_the_wait'),
-    ('nova.service.Service', 'stop', BOTH, _STOP),
-    (MANAGER, 'cleanup_host', BOTH, _STOP),
+    ('nova.service.Service', 'stop', ALL, _STOP),
+    (MANAGER, 'cleanup_host', ALL, _STOP),
     # The driver's list of power states serves one of these.
-    (MANAGER, '_sync_power_states', BOTH,
-     'test_many.TestPowerStates.test_one_list_serves_a_sync'),
+    (MANAGER, '_sync_power_states', ALL,
+     'test_many_servers.TestPowerStates.test_one_list_serves_a_sync'),
     # Another function makes the list.
-    ('nova.objects.compute_node.ComputeNodeList', 'get_all_by_host', BOTH,
+    ('nova.objects.compute_node.ComputeNodeList', 'get_all_by_host', ALL,
      SMOKE),
-    (PARENT, 'get_num_instances', BOTH,
+    (PARENT, 'get_num_instances', ALL,
      'test_lifecycle.TestRequests.test_request_spec'),
     # An image of unknown type ends a build.
-    (PARENT, 'spawn', (32,), 'test_failed_nodes.TestNode.test_deploy_fails'),
+    (PARENT, 'spawn', (32, 31),
+     'test_failed_nodes.TestNode.test_deploy_fails'),
     # Another list of Ironic's states.
-    (PARENT, 'destroy', (32,),
+    (PARENT, 'destroy', (32, 31),
      'test_failures.TestHost.test_reservation_is_lost'),
-    (PARENT, 'unrescue', (32,), _POWER),
+    (PARENT, 'unrescue', (32, 31), _POWER),
     # There is no graphical console.
-    (PARENT, 'get_vnc_console _get_vnc_console', (32,), _POWER),
+    (PARENT, 'get_vnc_console _get_vnc_console', (32, 31), _POWER),
     # The cache of interfaces that were detached.
-    (MANAGER, '_process_instance_vif_deleted_event', BOTH,
+    (MANAGER, '_process_instance_vif_deleted_event', ALL,
      'test_lifecycle.TestHardware.test_interfaces_and_config_drive'),
+    # The driver has a rebuild of its own.
+    (MANAGER, '_rebuild_default_impl', (31,), ''),
     # Nothing calls these: bare metal servers are not migrated or resized.
     (MANAGER, 'pre_live_migration _do_pre_live_migration revert_resize',
-     BOTH, ''),
+     ALL, ''),
 )
 
 
@@ -209,7 +223,7 @@ def code(release, owner, name):
 def parameters(release, owner, name):
     """Return the names of a function's parameters, and how many have defaults.
 
-    None for what is no function, or not in the release.
+    None if it is no function, or not in the release.
     """
     args = getattr(members(release, owner).get(name), 'args', None)
     return args and (
@@ -244,14 +258,15 @@ def differing(owner, name):
 def tests(number):
     """Return the tests to run with an older release, sorted.
 
-    What an even older release shares with it is tested with that one only.
+    Differences that two older releases share are tested with the first of them
+    only.
     """
-    release, *older = itertools.dropwhile(
-        lambda name: not name.startswith(f'{number}.'), OLDER)
-    return sorted({SMOKE, 'test_nova.TestSignatures.test_public_methods', *(
+    first = OLDER[0]
+    release, = (name for name in OLDER if name.startswith(f'{number}.'))
+    return sorted({SMOKE, _METHODS, *(
         test for seam, (releases, names) in expand().items()
-        if number in releases and code(release, *seam) not in [
-            code(other, *seam) for other in older]
+        if number in releases and (
+            release == first or code(release, *seam) != code(first, *seam))
         for test in names.split())})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of tests in which another host takes servers over."""
+"""The base class of tests in which another host takes over servers."""
 
 from nova import context
 from nova import objects

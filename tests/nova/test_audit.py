@@ -139,6 +139,18 @@ class TestOneRow(TestCase):
         self.delete(*servers)
         self.hold(candidate_nodes=[reservation['node_uuid']])
 
+    def test_instance_in_capitals(self):
+        """Nova and Placement spell its UUID in small letters."""
+        server = self.boot(self.flavor(), host='compute-1')
+        name = self.name(server)
+        self.sql('UPDATE nodes SET instance_uuid = UPPER(instance_uuid)')
+        self.assert_findings()
+        self.placement.delete(f'/allocations/{server["id"]}')
+        self.assertEqual(
+            {('no-allocation', server['id'], name):
+             'done: allocated from the provider of host compute-1'},
+            self.repair())
+
     def test_findings_that_need_an_operator(self):
         flavor = self.flavor()
         failure, nodeless, split, guest, zombie = self.boot_many(
@@ -150,8 +162,6 @@ class TestOneRow(TestCase):
         self.sql("UPDATE nodes SET provision_state = 'deploy failed' "
                  'WHERE instance_uuid = :i', i=failure['id'])
         self.delete_reservation(nodeless)
-        self.sql("UPDATE nodes SET instance_uuid = NULL, provision_state = "
-                 "'available' WHERE instance_uuid = :i", i=nodeless['id'])
         self.allocate(split['id'], 'compute-1', 'compute-2')
         self.assign(guest, 'compute-2')
         name = self.name(zombie)
@@ -174,6 +184,10 @@ class TestOneRow(TestCase):
         for node in nodes:
             baremetal.set_node_provision_state(node, 'active')
         self.ironic.settle(nodes, provision_state='active')
+        # It still has the VIF and the instance_info of the server.
+        dirty = self.name(nodeless)
+        self.sql("UPDATE nodes SET instance_uuid = NULL, provision_state = "
+                 "'available' WHERE instance_uuid = :i", i=nodeless['id'])
         wrong_host = 'wrong-host', guest['id'], self.name(guest), 'compute-1'
         findings_of_first = [
             ('failed', failure['id'], self.name(failure), 'compute-1'),
@@ -181,14 +195,16 @@ class TestOneRow(TestCase):
             ('no-server', zombie['id'], name, 'compute-1'), wrong_host]
         findings = [
             *findings_of_first,
-            # An audit of one host does not read the allocations of others.
+            # An audit of one host does not read the allocations of other
+            # hosts.
             ('wrong-allocation', split['id'], self.name(split),
              'compute-1'),
             ('lapsed-touched', stale['instance_uuid'], stale['node_name'],
              None),
             ('unavailable', unavailable['instance_uuid'],
              unavailable['node_name'], None),
-            ('orphan-node', None, orphan.name, None)]
+            ('orphan-node', None, orphan.name, None),
+            ('prepared', None, dirty, None)]
         for host, expected in (
                 (None, findings), ('compute-1', findings_of_first),
                 ('compute-2', [wrong_host]), ('compute-3', [])):
@@ -426,7 +442,7 @@ class TestRowPerNode(TestCase):
                  if row.hypervisor_hostname == free]
         row.destroy()
         self.assert_findings(('stale-row', None, name, None), orphan,
-                          *expected[1:])
+                             *expected[1:])
         self.assertEqual({
             stale[:3]: 'done: provider deleted', orphan[:3]: 'left',
             expected[1][:3]: 'left'}, self.repair())

@@ -65,6 +65,27 @@ class TestLists(testtools.TestCase):
             self.assertEqual(sorted(self.uuids), sorted(uuids))
             self.uuids.remove(*releases)
 
+    def test_uuids_are_spelled_as_nova_spells_them(self):
+        """Ironic may have the UUID of an adopted instance in capitals."""
+        self.ironic.execute(
+            'UPDATE nodes SET instance_uuid = UPPER(instance_uuid)')
+        driver = client.Client(lambda: self.ironic.baremetal)
+        self.assertEqual(sorted(self.uuids), sorted(
+            reservation['instance_uuid']
+            for reservation in driver.list_by_host('compute-1', [])))
+        self.assertEqual(sorted(self.uuids), sorted(
+            uuid for uuid, _ in driver.list_changes('compute-1')))
+
+    def test_reason_of_several_lines(self):
+        node = self.ironic.show(self.uuids[0])['node_uuid']
+        client.Client(lambda: self.ironic.baremetal).record_failed_build(
+            node, 'power: no\nanswer' + 300 * '.')
+        [notice] = self.ironic.http.get(
+            '/v1/reservations/notices', params={'node': node}
+            ).json()['notices']
+        self.assertEqual('power: no\\nanswer' + 238 * '.',
+                         notice['description'])
+
     def test_unchanged_reservations_are_not_read(self):
         nodes = self.ironic.enrol([{'resource_class': 'silver'}] * 4)
         self.addCleanup(self.ironic.remove, nodes)

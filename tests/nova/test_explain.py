@@ -132,6 +132,32 @@ class TestExplain(TestCase):
              for row in columns['explanation']['eliminated']})
 
 
+class TestFaults(TestCase):
+
+    def test_node_is_named(self):
+        server = self.boot(self.gold, 'ERROR', availability_zone='nova::old')
+        columns = self.explain(server, status=0, stderr=(
+            "The request names old, which is no compute node of Nova. If it "
+            "is a node of Ironic, name it in the metadata "
+            "reservations:candidate_nodes, or install the filter of Nova's "
+            "API.\n"))
+        self.assertIn('No such host', columns['fault'])
+
+    def test_attempts(self):
+        self.flags(max_attempts=2, group='scheduler')
+        self.start_compute(base.HOSTS[1])
+        self.disable_retries()
+        self.wire.on(*faults.HOLD, faults.cut, times=999)
+        server = self.boot(self.gold, 'ERROR')
+        self.wire.heal()
+        columns = self.explain(server, status=0, stderr=(
+            'Nova gave up after 2 attempts: see [scheduler] max_attempts, '
+            'which nova-scheduler and nova-conductor read, each in its own '
+            'nova.conf.\n'))
+        self.assertIn('Exceeded max scheduling attempts 2 for instance',
+                      columns['fault'])
+
+
 class TestNames(TestCase):
 
     @base.smoke
@@ -169,7 +195,7 @@ class TestNames(TestCase):
                      ['explain', 'web']):
             self.assertEqual(error, self.error(*args))
         self.assertEqual(f'web: {error}', self.error('delete', 'web'))
-        # A server has the name of another one's node.
+        # A server has the name of another server's node.
         node = self.ironic.node_of({'id': uuids[0]}).name
         other = self.boot(self.gold, name=node)['id']
         self.assertEqual(

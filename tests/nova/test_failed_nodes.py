@@ -30,7 +30,7 @@ class TestNode(networking.Networks, faults.TestCase):
 
     fleet = [{**faults.NODE, 'network_interface': 'flat'}]
     ironic_config = {
-        # custom-agent waits for an agent in vain.
+        # custom-agent waits for an agent that never responds.
         'DEFAULT': {'enabled_deploy_interfaces': 'fake,custom-agent'},
         'conductor': {'deploy_callback_timeout': 2,
                       'check_provision_state_interval': 1},
@@ -89,7 +89,7 @@ class TestNode(networking.Networks, faults.TestCase):
         self.ironic.settle([self.node], provision_state='available')
 
     def assert_free(self, server):
-        """Check that the node is free, in Placement, too."""
+        """Check that the node is free, also in Placement."""
         self.assertEqual({}, self.allocations(server))
         self.assert_nothing_left()
         self.ironic.settle([self.node], provision_state='available',
@@ -274,7 +274,8 @@ class TestNode(networking.Networks, faults.TestCase):
         server = self.wait_for_status(server, 'ACTIVE')
         self.assertEqual(second, server['OS-EXT-SRV-ATTR:host'])
         self.assertEqual([traces], snapshots)
-        # Nor does the first change a deployed node, by any clean-up of Nova.
+        # The first does not change a deployed node, either, by any clean-up of
+        # Nova.
         traces = self.traces()
         driver = self.computes[first].manager.driver
         self.useFixture(fixtures.MonkeyPatch(
@@ -291,7 +292,7 @@ class TestNode(networking.Networks, faults.TestCase):
                     lambda: driver.failed_spawn_cleanup(instance),
                     lambda: driver.unplug_vifs(instance, vifs)):
                 self.assertRaises(Killed, clean_up)
-            # After this error Nova keeps its ports, too.
+            # After this error Nova also keeps its ports.
             self.assertRaises(exception.InstancePowerOffFailure,
                               driver.destroy, ctxt, instance, vifs)
         self.assertEqual(traces, self.traces())

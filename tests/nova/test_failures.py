@@ -30,8 +30,9 @@ class TestHold(faults.TestCase):
         for field, value, reason in (
                 ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden; '
                  'got "maybe"'),
-                ('reservations:candidate_node', 'x', 'is not allowed; '
-                 'allowed: reservations:candidate_nodes, reservations:match, '
+                ('reservations:candidate_node', 'x', 'not one of '
+                 'reservations:candidate_nodes, '
+                 'reservations:candidates, reservations:match, '
                  'reservations:trait:T; did you mean '
                  'reservations:candidate_nodes?'),
                 ('capabilities:ram', '>= x', 'must be a value or an '
@@ -45,7 +46,7 @@ class TestHold(faults.TestCase):
             self.delete(server)
         self.assert_nothing_left()
 
-    def test_locked(self):
+    def test_locked_nodes(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
         flavor = self.flavor()
@@ -109,7 +110,7 @@ class TestHold(faults.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    def test_unavailable(self):
+    def test_unavailable_ironic(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
         flavor = self.flavor()
@@ -165,7 +166,7 @@ class TestHold(faults.TestCase):
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 
-    def test_conflict(self):
+    def test_conflicting_hold(self):
         self.disable_retries()
         for host in base.HOSTS[:2]:
             self.start_compute(host)
@@ -197,10 +198,11 @@ class TestHold(faults.TestCase):
         self.ironic.http.delete(f'/v1/reservations/{server["id"]}')
         self.assert_nothing_left()
 
+
 class TestLease(faults.TestCase):
     fleet = [faults.NODE] * 2
 
-    def test_renewals(self):
+    def test_lease_renewals(self):
         self.start_compute('compute-1')
         slow, renewal = self.gate(), self.gate()
         self.wire.on('PATCH', '/v1/nodes/.*', faults.cut_after(slow))
@@ -259,7 +261,7 @@ class TestLease(faults.TestCase):
 class TestHost(faults.TestCase):
     fleet = [faults.NODE]
 
-    def test_identity(self):
+    def test_compute_id(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
         for host in base.HOSTS[:2]:

@@ -150,8 +150,9 @@ class TestWithoutReservations(TestCase):
             self.start_compute(host)
         self.settle()
         self.assertEqual(hash_ring(nodes, a, b), compute_nodes())
-        self.assertIn(f'Host {a} has a row per node, which is deprecated, '
-                      'because this Ironic has no /v1/reservations', self.log)
+        self.assertIn(f'Host {a} has a compute node per node, which is '
+                      'deprecated, because this Ironic has no '
+                      '/v1/reservations', self.log)
         # A third host gets its share, except a node with another's instance.
         name = next(name for name, host in hash_ring(nodes, a, b, c).items()
                     if host == c)
@@ -314,9 +315,9 @@ class TestExistingHost(TestCase):
         self.assert_no_migration()
         self.assertEqual(names, compute_nodes())
         self.assertIn(
-            'Host compute-1 has rows or instances of 3 nodes and keeps a '
-            'row per node, which is deprecated. To migrate it to one row '
-            'while ',
+            'Host compute-1 has compute nodes or instances of 3 nodes and '
+            'keeps a compute node per node, which is deprecated. To migrate '
+            'it to one compute node while ',
             self.log)
         self.delete(server)
         # A host without servers does not change either.
@@ -347,9 +348,9 @@ class TestExistingHost(TestCase):
         self.assertEqual(rows, compute_nodes())
         self.assertEqual(set(rows), set(self.providers()))
         self.assertEqual(allocations, self.allocations(server))
-        self.assertIn('Host compute-1 has one row, but also rows or instances '
-                      'of 3 nodes', self.log)
-        self.assertIn('to migrate them to the one row', self.log)
+        self.assertIn('Host compute-1 has one compute node, but also compute '
+                      'nodes or instances of 3 nodes', self.log)
+        self.assertIn('to migrate them to the one compute node', self.log)
         other = self.boot(self.flavor())
         self.assertEqual('compute-1',
                          other['OS-EXT-SRV-ATTR:hypervisor_hostname'])

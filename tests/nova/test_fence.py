@@ -22,6 +22,7 @@ from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import fence
 from nova.virt.ironic_reservations import host_lease
 from nova.virt.ironic_reservations import ownership
+from nova.virt.ironic_reservations import reserved
 from nova.virt.ironic_reservations import restart
 import oslo_messaging as messaging
 import testtools
@@ -79,7 +80,7 @@ class TestHeader(testtools.TestCase):
         self.fence.wrap_connection(ironic, binding).request(url, method)
         return ironic.values
 
-    def test_value(self):
+    def test_header_value(self):
         value = f'instance={INSTANCE}; host=rack%201%3Bx%3D%C3%A9'
         for url, method, expected in (
                 ('nodes/x/states/power', 'PUT', value),
@@ -116,7 +117,7 @@ class TestHeader(testtools.TestCase):
         self.assertRaises(error, self.headers, self.binding, '/nodes/x',
                           'PATCH', *statuses)
 
-    def test_refused(self):
+    def test_refused_request(self):
         self.assert_raises(exception.InstanceNotFound, 412)
         self.assertIsInstance(self.binding.refusal, fence.Refused)
 
@@ -219,7 +220,7 @@ class TestOverrides(test.NoDBTestCase):
         theirs = {name for name in vars(parent.IronicDriver)
                   if not name.startswith('_') and callable(
                       getattr(parent.IronicDriver, name))}
-        ours = theirs & vars(driver.ReservationsDriver).keys()
+        ours = theirs & vars(driver.ReservationsMixin).keys()
         self.assertEqual(set(SAFE), theirs - ours)
 
 
@@ -230,8 +231,12 @@ class TestBound(test.NoDBTestCase):
         ironic, host = Ironic(), driver.ReservationsDriver(None)
         host.fence.host = FIRST
         host.ownership = types.SimpleNamespace(
+            is_reserved=lambda instance: True,
             on_node=lambda instance, building: ownership.OnNode(
                 instance, NODE))
+        host.reserved = reserved.Reserved(
+            None, host._bind, None, host.fence, None, host.ownership, None,
+            host.power_states, None)
         write = 'nodes/x', 'PUT'
 
         def dump(its, instance):
@@ -466,7 +471,7 @@ class TestHardware(TestCase, networking.Hardware):
         self.assertLess(60 * 2 ** 20, len(deploy['configdrive']))
 
     @base.smoke
-    def test_each_write(self):
+    def test_each_late_write(self):
         """The server is reassigned before, during and after the lookup."""
         port, other_port = self.port(), self.port()
         server = self.boot(self.gold, host=FIRST, networks=[{'port': port}])
@@ -654,11 +659,11 @@ class TestDeadline(testtools.TestCase):
              + code], cwd=os.path.dirname(fence.__file__), timeout=30,
             stderr=subprocess.PIPE, text=True)
 
-    def test_stopped(self):
+    def test_stopped_process(self):
         self.assertEqual(-signal.SIGKILL, self.run_process(
             'os.kill(os.getpid(), signal.SIGSTOP)').returncode)
 
-    def test_traced(self):
+    def test_traced_process(self):
         """By ptrace(2), as with gdb; its parent does not resume it."""
         self.assertEqual(signal.SIGKILL, self.run_process(
             'deadline.ctypes.CDLL(None).ptrace(PTRACE_TRACEME, 0, 0, 0)\n'
@@ -667,21 +672,31 @@ class TestDeadline(testtools.TestCase):
             '    assert os.WIFSTOPPED(os.waitpid(child, 0)[1])\n'
             '    sys.exit(os.WTERMSIG(os.waitpid(child, 0)[1]))').returncode)
 
-    def test_busy(self):
+    def test_busy_process(self):
         self.assertEqual(-signal.SIGKILL,
                          self.run_process('while True: pass').returncode)
 
-    def test_postpone(self):
+    def test_blocked_eventlet(self):
+        """A call that does not yield stops the thread that postpones it."""
+        self.assertEqual(-signal.SIGKILL, self.run_process(
+            'threading.Thread(target=postpone, daemon=True).start()\n'
+            'time.sleep(2)\nblock(10)',
+            'block = time.sleep\nimport eventlet\neventlet.monkey_patch()\n'
+            'import threading\ndef postpone():\n    while True:\n'
+            '        it.postpone(time.clock_gettime(time.CLOCK_BOOTTIME) + 1)'
+            '\n        time.sleep(0.1)').returncode)
+
+    def test_postponed_deadline(self):
         self.assertEqual(0, self.run_process(
             'time.sleep(0.5); it.postpone(0); time.sleep(1)').returncode)
 
-    def test_child(self):
+    def test_child_process(self):
         """Children, such as Nova's privileged daemon, are not killed."""
         self.assertEqual(0, self.run_process(
             'if not os.fork():\n    time.sleep(2)\n    os._exit(0)\n'
             'it.postpone(0)\nsys.exit(os.wait()[1])').returncode)
 
-    def test_unsupported(self):
+    def test_unsupported_kernel(self):
         """The process has no deadline, and logs that."""
         for reason in ('os.getpid = lambda: 1',
                        'deadline.ctypes.CDLL = lambda *_, **__: object()'):

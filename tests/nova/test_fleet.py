@@ -14,7 +14,7 @@ from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import fleet
 import testtools
 
-from ironic_reservations import resources
+from ironic_reservations.shared import resources
 
 # A busy machine may be slow.
 patient = settings(deadline=None,

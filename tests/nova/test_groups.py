@@ -18,7 +18,7 @@ from tests.nova.faults import PROJECT
 from tests.nova.faults import rack_node
 from tools import services
 
-DOCUMENTS = pathlib.Path(__file__).parents[2] / 'doc' / 'source'
+EXAMPLES = pathlib.Path(__file__).parents[2] / 'doc/source/examples'
 
 
 class TestFilters(testtools.TestCase):
@@ -51,7 +51,7 @@ class TestServerGroups(faults.TestCase):
              for rack in ('r1', 'r1', 'r2', 'r2', 'r3', None)]
 
     def setUp(self):
-        scheduler = services.read_conf(DOCUMENTS / 'nova-scheduler.conf')
+        scheduler = services.read_conf(EXAMPLES / 'nova-scheduler.conf')
         for name in 'available_filters', 'enabled_filters':
             self.flags(group='filter_scheduler', **{
                 name: scheduler['filter_scheduler'][name].split(',')})
@@ -102,7 +102,7 @@ class TestServerGroups(faults.TestCase):
         self.assert_aborted(
             self.boot_in(group, status='ERROR'),
             f'Group {group} already exists with another policy, domain, '
-            f'project or request.')
+            f'project or request, or with fewer members.')
 
     def test_soft_policies(self):
         """Ironic weighs them."""

@@ -470,6 +470,16 @@ class TestInventory(base.TestCase):
         self.run_periodic()
         self.assertLessEqual(others, self.traits('compute-1'))
         self.assertNotIn('CUSTOM_OLD', self.traits('compute-1'))
+        # Also one that leaves the fleet while the host is down.
+        self.ironic.baremetal.add_node_trait(node, 'CUSTOM_OLD')
+        self.run_periodic()
+        self.assertIn('CUSTOM_OLD', self.traits('compute-1'))
+        self.stop_compute('compute-1')
+        self.ironic.baremetal.remove_node_trait(node, 'CUSTOM_OLD')
+        self.start_compute('compute-1')
+        self.run_periodic()
+        self.assertLessEqual(others, self.traits('compute-1'))
+        self.assertNotIn('CUSTOM_OLD', self.traits('compute-1'))
 
     @base.smoke
     def test_node_in_cleaning_is_not_offered(self):

@@ -69,7 +69,7 @@ class TestCase(faults.TestCase):
             self.assertEqual((node,) * 3, self.places(server))
 
     def assert_consistent(self):
-        """Check what "nova-manage placement audit" does, and providers."""
+        """Check the result of "nova-manage placement audit", and providers."""
         self.assertEqual(set(compute_nodes()), set(self.providers()))
         instances = objects.InstanceList.get_all(context.get_admin_context())
         client = report.report_client_singleton()
@@ -127,7 +127,7 @@ class TestMigration(TestCase):
         self.run_periodic()
         self.assert_nothing_left()
 
-    def test_earlier_cast(self):
+    def test_earlier_cast_for_a_server(self):
         """It names the former compute node of the server."""
         server = self.boot(self.gold)
         before = self.instance(server)
@@ -196,11 +196,10 @@ class TestMigration(TestCase):
         self.assert_nothing_left()
 
     @base.smoke
-    def test_thread(self):
+    def test_migration_thread(self):
         """The driver's thread migrates by itself."""
         server = self.boot(self.gold)
-        self.useFixture(fixtures.MonkeyPatch(
-            f'{OURS}.driver.INTERVAL', 0.2))
+        self.set_timing(interval=0.2)
         self.restart_compute('compute-1', reservations=ONE_ROW)
         self.wait_for(lambda: self.assert_on_one_row(server))
         # A process whose start fails must be able to exit.
@@ -247,7 +246,7 @@ class TestConflicts(TestCase):
                 f'Instance {server["id"]} was not moved; will retry: '
                 f'{reason}'))
         self.assertIn('Host compute-1 has migrated 1 instances to its one '
-                      'row; 4 are left', self.log)
+                      'compute node; 4 are left', self.log)
         self.assertEqual(
             {idle['id']: 'compute-1', others['id']: 'compute-2'},
             {reservation['instance_uuid']: reservation['host']
@@ -336,7 +335,7 @@ class TestInterruptions(TestCase):
         with fixtures.MonkeyPatch(f'{OURS}.{name}', call_and_die):
             self.assertRaises(Killed, self.continue_work)
 
-    def test_killed(self):
+    def test_killed_migration(self):
         servers = self.boot_many(2, self.gold)
         for name in self.STEPS['reservations']:
             self.die_after(name, ONE_ROW)
@@ -351,7 +350,7 @@ class TestInterruptions(TestCase):
         self.assert_on_nodes(*servers)
         self.assert_consistent()
 
-    def test_reversal(self):
+    def test_reversed_migration(self):
         """It is killed after an allocation, and migrated back."""
         servers = self.boot_many(2, self.gold)
         self.die_after('placement.allocate', ONE_ROW)
@@ -402,7 +401,7 @@ class TestThreeHosts(TestCase):
                 node: owner for node, owner in {
                     **hash_ring(free, *base.HOSTS), **carriers}.items()
                 if owner not in migrated_hosts}}, {
-                    # Others keep compute nodes that a migrated host uses.
+                    # Other hosts keep compute nodes that a migrated host uses.
                     row: owner for row, owner in compute_nodes().items()
                     if carriers.get(row) not in migrated_hosts})
             gold = self.inventories(host)['CUSTOM_GOLD']

@@ -69,6 +69,17 @@ class TestMove(TestCase):
         self.assertEqual({}, self.move())
         self.assert_findings()
 
+    def test_instance_in_capitals(self):
+        """Ironic stores its UUID so; the user may type it so."""
+        first, second = self.boot_many(2, self.gold, host=FIRST)
+        self.take_down()
+        self.sql('UPDATE nodes SET instance_uuid = UPPER(instance_uuid)')
+        for instance in first['id'].upper(), first['id']:
+            self.assertEqual({first['id']: f'moved to {SECOND}'},
+                             self.move('--instance', instance))
+        self.assertEqual({server['id']: f'moved to {SECOND}'
+                          for server in (first, second)}, self.move())
+
     def test_lost_builds(self):
         """Nobody would start them, and the host's provider would remain.
 
@@ -129,8 +140,8 @@ class TestMove(TestCase):
         self.assertEqual(
             {bare['id']: 'stays: it has no reservation, see audit',
              others['id']: 'stays: it has no reservation, see audit',
-             server['id']: f'stays: {SECOND} has not taken it over; is it in '
-                          'another cell?',
+             server['id']: f'stays: {SECOND} has not taken it over; '
+                           f'is it in another cell?',
              zombie['id']: f'deleted: {SECOND} tears it down'},
             self.move('--wait', status=1))
 
@@ -159,18 +170,17 @@ class TestMove(TestCase):
             {ours['id']: f'moved to {SECOND}'},
             self.move('--instance', ours['id']))
 
-    def test_refused(self):
+    def test_refused_moves(self):
         """"set --host" has the same conditions."""
         server = self.boot(self.gold, host=FIRST)
         for args, words in (
-                ({}, f'Compute service on {FIRST} is up'),
+                ({}, f'on {FIRST} is up: disable it first, and stop'),
                 ({'target': FIRST}, f'Both hosts are {FIRST}'),
                 ({'source': 'nobody'},
                  'Nova has no compute service on host nobody')):
             self.assertIn(words, self.move(status=1, **args))
         is_up = f'Compute service on {FIRST} is up'
         self.assert_not_set(server, SECOND, is_up)
-        self.assert_not_set(server, 'nobody', is_up)
         # A host that is forced down may still run.
         self.force_down(FIRST)
         stop = self.send_heartbeats(FIRST)
@@ -201,6 +211,51 @@ class TestMove(TestCase):
         self.assertEqual((0, ''), (result.returncode, result.stderr))
         self.work()
         self.assert_on(SECOND, server)
+
+    def test_drain(self):
+        """Nothing moves while the host runs, and --wait waits for its end."""
+        server, bare = self.boot_many(2, self.gold, host=FIRST)
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=bare['id'])
+        stays = {bare['id']: 'stays: it has no reservation, see audit'}
+        is_up = f'stays: Compute service on {FIRST} is up: '
+        stop = f'stop nova-compute on {FIRST}.'
+        self.assertEqual(
+            {server['id']: f'{is_up}disable it first, and {stop}', **stays},
+            self.move('--dry-run', status=1))
+        self.assertIn('disable it first', self.move('--wait', status=1))
+        service, = self.api.get_services(host=FIRST, binary='nova-compute')
+        self.api.put_service(service['id'], {'status': 'disabled'})
+        for args in (), ('--dry-run',), ('--dry-run', '--wait'):
+            self.assertEqual({server['id']: is_up + stop, **stays},
+                             self.move(*args, status=1))
+        with fixtures.MonkeyPatch('ironic_reservations.osc.move.PATIENCE', 1):
+            self.assertIn(stop, self.move('--wait', status=1))
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(FIRST, reservation['host'])
+        timer = threading.Timer(3, self.take_down)
+        timer.start()
+        self.addCleanup(timer.join)
+        with self.run_worker():
+            self.assertEqual(
+                {server['id']: f'taken over by {SECOND}'},
+                self.move('--wait', '--instance', server['id']))
+        self.assert_on(SECOND, server)
+
+    def test_dry_run(self):
+        first, second = self.boot_many(2, self.gold, host=FIRST)
+        other = self.boot(self.gold, host=SECOND)
+        self.take_down()
+        self.assertEqual(
+            {server['id']: f'would move to {SECOND}'
+             for server in (first, second)}, self.move('--dry-run'))
+        self.assertEqual(
+            {first['id']: f'would move to {SECOND}'},
+            self.move('--dry-run', '--wait', '--instance', first['id']))
+        self.assertEqual({FIRST, SECOND}, {
+            row['host'] for row in self.ironic.reservations()})
+        self.assert_on(FIRST, first, second)
+        self.assert_on(SECOND, other)
 
     def set_host(self, server, host):
         return self.command('set', server['id'], '--host', host,

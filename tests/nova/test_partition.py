@@ -182,7 +182,7 @@ class TestPartition(base.TestCase):
             self.run_periodic()
         rows = {**hash_ring(group, *peers), **hash_ring(shard, 'compute-3')}
         self.assertEqual(rows, compute_nodes())
-        self.assertIn('Host compute-1 has a row per node, which is '
+        self.assertIn('Host compute-1 has a compute node per node, which is '
                       'deprecated. To migrate', self.log)
         flavor = self.flavor()
         for server in [self.boot(flavor, host=host)

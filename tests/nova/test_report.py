@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import itertools
+import pathlib
 import threading
 import time
 
@@ -11,6 +12,7 @@ from nova import exception
 from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import placement
 from nova.virt.ironic_reservations import report
+from oslo_config import fixture as config_fixture
 import testtools
 
 THREADS = 16
@@ -40,6 +42,14 @@ class Ironic:
         return [profile(free)], 0
 
 
+def use_state_path(case):
+    """Set [DEFAULT] state_path to an empty directory, and return it."""
+    directory = case.useFixture(fixtures.TempDir()).path
+    case.useFixture(config_fixture.Config(report.CONF)).config(
+        state_path=directory)
+    return directory
+
+
 def count_free(report):
     [inventory] = report.inventory({}).values()
     return inventory['total'] - inventory['reserved']
@@ -50,6 +60,7 @@ class TestReport(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger())
+        self.directory = use_state_path(self)
         self.ironic = Ironic()
         self.report = report.Report('compute-1', self.ironic)
 
@@ -70,17 +81,27 @@ class TestReport(testtools.TestCase):
             self.assertEqual(100 - number, count_free(self.report))
 
     def test_releases_during_queries(self):
-        reservation = {'resource_class': 'gold', 'request_spec': {}}
+        uuids = itertools.count()
         self.report.refresh(set())
         with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
             calls = [pool.submit(call) for _ in range(200) for call in (
-                lambda: self.report.note_release(reservation),
+                lambda: self.report.note_release({
+                    'instance_uuid': next(uuids), 'resource_class': 'gold',
+                    'request_spec': {}}),
                 lambda: self.report.refresh(set()),
                 lambda: self.report.inventory({}))]
             for call in calls:
                 call.result()
         # The age of a count is in whole seconds, so all are counted.
         self.assertEqual(0, count_free(self.report))
+
+    def test_release_is_noted_twice(self):
+        self.report.refresh(set())
+        for _ in range(2):
+            self.report.note_release({
+                'instance_uuid': 'x', 'resource_class': 'gold',
+                'request_spec': {}})
+        self.assertEqual(99, count_free(self.report))
 
     def test_before_the_first_query(self):
         self.assertIsNone(self.report.partition)
@@ -95,10 +116,49 @@ class TestReport(testtools.TestCase):
             self.report.refresh(set())
             traits = self.report.traits(traits)
             self.assertLessEqual(set(fleet), traits)
-        # A trait that existed before was reported, too.
+        # A trait that existed before was also reported.
         self.assertEqual({'CUSTOM_OPERATOR', 'OWNER_NOVA'}, traits)
 
-    def test_unavailable(self):
+    def report_traits(self, fleet, before):
+        self.ironic.rows = [{**profile(1), 'traits': fleet}]
+        self.report.refresh(set())
+        return self.report.traits(before)
+
+    def test_traits_after_a_restart(self):
+        before = self.report_traits(['CUSTOM_A', 'CUSTOM_B'], {'CUSTOM_C'})
+        self.report = report.Report('compute-1', self.ironic)
+        self.assertEqual({'CUSTOM_A', 'CUSTOM_C'},
+                         self.report_traits(['CUSTOM_A'], before))
+        # Then an operator sets the trait.
+        before = self.report_traits(['CUSTOM_A'], {'CUSTOM_A', 'CUSTOM_C'})
+        self.assertEqual(
+            {*before, 'CUSTOM_B'},
+            self.report_traits(['CUSTOM_A'], {*before, 'CUSTOM_B'}))
+
+    def test_traits_are_removed_until_placement_has_removed_them(self):
+        before = self.report_traits(['CUSTOM_A'], set())
+        for _ in range(2):
+            self.assertEqual(set(), self.report_traits([], before))
+            self.report = report.Report('compute-1', self.ironic)
+
+    def test_traits_without_a_file(self):
+        """None are removed; a file that cannot be written is no error."""
+        before = self.report_traits(['CUSTOM_A'], set())
+        [path] = pathlib.Path(self.directory).iterdir()
+        for content in None, '', '{"', '3':
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_text(content)
+            self.report = report.Report('compute-1', self.ironic)
+            self.assertEqual(before, self.report_traits([], before))
+        path.unlink(missing_ok=True)
+        path.mkdir()
+        self.report = report.Report('compute-1', self.ironic)
+        self.report_traits(['CUSTOM_A'], before)
+        self.assertIn('Could not write', self.log.output)
+        self.assertEqual(set(), self.report_traits([], before))
+
+    def test_unavailable_ironic(self):
         self.report.refresh(set())
 
         def capacity(host, fresh, **partition):
@@ -132,7 +192,7 @@ class TestReport(testtools.TestCase):
 
 class TestClasses(testtools.TestCase):
 
-    def test_names(self):
+    def test_resource_class_names(self):
         self.assertIsNone(placement.get_resource_classes(None))
         self.assertFalse(placement.get_resource_classes({}))
         self.assertEqual({'CUSTOM_A', 'VCPU'}, placement.get_resource_classes({

@@ -126,7 +126,7 @@ class TestDuringDeployment(RebuildCase):
         self.assert_deleted(server)
 
     def count_polls(self):
-        """Return how often the host has polled deployments."""
+        """Return the number of polls of deployments by the host."""
         return sum(method == 'GET' and path == '/v1/reservations'
                    and query.get('state') == 'deploying'
                    for method, path, _, query in self.wire.calls)
@@ -252,16 +252,20 @@ class TestFailures(restarting.TestCase):
     def test_never_requested(self):
         """The host is killed before it asks Ironic to deploy the node."""
         vifs = 'POST', '/v1/nodes/.*/vifs'
+        target = 'POST', '/v1/volume/targets'
         for request, arrives, expires in ((faults.HOLD, False, False),
                                           (vifs, True, False),
-                                          (vifs, False, True)):
+                                          (vifs, False, True),
+                                          (target, True, True)):
             self.die_at(*request, arrives=arrives)
-            server = self.boot_with_port(status=None)
+            server = self.boot_with_port(status=None,
+                                         **networking.FROM_VOLUME)
             self.kill()
             if expires:
                 self.expire(server['id'])
             self.start_compute(FIRST)
             self.assert_not_built(server, NOT_STARTED)
+            self.assert_no_volume_targets()
 
 
 class TestRebuilds(RebuildCase):
@@ -349,6 +353,16 @@ class TestMove(restarting.TestCase):
         self.delete(server)
         self.wait_for(self.assert_nothing_left)
 
+    def test_build_that_ironic_has_not_accepted(self):
+        self.start_compute(SECOND)
+        self.die_at('POST', '/v1/volume/targets')
+        server = self.boot_with_port(status=None, **networking.FROM_VOLUME)
+        self.kill()
+        self.force_down(FIRST)
+        self.assign(server, SECOND, FIRST)
+        self.assert_not_built(server, NOT_STARTED, SECOND)
+        self.assert_no_volume_targets()
+
 
 class TestOutcome(testtools.TestCase):
 
@@ -360,7 +374,7 @@ class TestOutcome(testtools.TestCase):
             'provision_state': state, 'provision_updated_at': now,
             'last_error': 'eels'})
 
-    def test_builds(self):
+    def test_outcome_of_builds(self):
         for task, state, expected, reason in (
                 ('spawning', 'active', 'DONE', None),
                 ('spawning', 'deploying', 'OPEN', None),
@@ -376,7 +390,7 @@ class TestOutcome(testtools.TestCase):
                 (None, None, 'NOT_BEGUN', NOT_STARTED)):
             self.assert_outcome(expected, reason, self.outcome(task, state))
 
-    def test_rebuilds(self):
+    def test_outcome_of_rebuilds(self):
         """A state from before the rebuild is no outcome."""
         for state, before, expected, reason in (
                 ('active', 'a', 'DONE', None),

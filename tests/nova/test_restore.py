@@ -71,7 +71,7 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
         self.expire(lease['instance_uuid'])
         for name in 'ironic-dbsync', 'ironic-reservations-dbsync':
             self.run_on_host(name)
-        for statement in re.findall(r'^   +(UPDATE .*);$', PAGE, re.M):
+        for statement in re.findall(r'^   +(UPDATE [^;]*);$', PAGE, re.M):
             # Maintenance may be more than this column.
             self.assertNotIn('maintenance', statement)
             self.sql(statement)
@@ -136,8 +136,8 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
             'instance_uuid -f value > nodes'))
         script, = re.findall(r'^ +\$ python3 (\S+) < nodes$', PAGE, re.M)
         return {tuple(line.split()) for line in subprocess.run(
-            [sys.executable, DOC / script], input=nodes, text=True,
-            stdout=subprocess.PIPE, check=True, env={
+            [sys.executable, DOC / 'examples' / script], input=nodes,
+            text=True, stdout=subprocess.PIPE, check=True, env={
                 'OS_AUTH_TYPE': 'none', 'OS_ENDPOINT': self.network.url}
         ).stdout.splitlines()}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what the driver relies on in Nova is true in each release."""
+"""The table of names of Nova that the driver uses is true in each release."""
 
 import importlib
 from importlib import metadata
@@ -21,7 +21,7 @@ class TestSeams(testtools.TestCase):
             name='nova', path=[sysconfig.get_path('purelib')])
         self.assertEqual(seams.NEWEST, release.version)
 
-    def test_code(self):
+    def test_code_of_each_release(self):
         """Each difference is in the table; other names are in all releases.
 
         So what runs with the newest release runs with the others.

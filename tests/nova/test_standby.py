@@ -11,7 +11,7 @@ from nova import context
 from nova import objects
 from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
-from nova.virt.ironic_reservations import driver as driver_module
+from nova.virt.ironic_reservations import takeover
 import testtools
 
 from tests.nova import base
@@ -155,7 +155,7 @@ class TestStandby(standbys.TestCase):
         self.wait_for(lambda: self.assertEqual(1, self.log.count(WAITS)))
         self.act(another, 'os-stop')
         self.wait_for(lambda: self.assertEqual(2, self.log.count(WAITS)))
-        # The driver's own thread waits, too.
+        # The driver's own thread also waits.
         threading.Thread(target=driver.worker.work, daemon=True).start()
         self.wait_for(lambda: self.assertEqual(3, self.log.count(WAITS)))
         # None of them has sent a request, but reads continue.
@@ -246,7 +246,7 @@ class TestStandby(standbys.TestCase):
         with fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.takeover.time',
                 types.SimpleNamespace(monotonic=lambda: (
-                    time.monotonic() + driver_module.QUEUE_TIMEOUT + 1))):
+                    time.monotonic() + takeover.QUEUE_TIMEOUT + 1))):
             driver.worker.work()
         self.wait_for_status(server, 'ACTIVE')
         self.delete(server)

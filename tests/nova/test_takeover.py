@@ -3,7 +3,6 @@
 
 import threading
 import time
-import types
 
 import fixtures
 from nova import availability_zones
@@ -50,7 +49,7 @@ class TestTakeover(takeovers.TestCase):
         self.run_periodic()
         self.assertEqual(4, self.usages(SECOND)['CUSTOM_GOLD'])
         self.assertEqual({'CUSTOM_GOLD': 0}, self.usages(FIRST))
-        # Neither the takeover nor the returning host writes to Ironic.
+        # The takeover and the returning host do not write to Ironic.
         self.bring_back()
         self.run_periodic()
         for task in '_sync_power_states', '_cleanup_running_deleted_instances':
@@ -223,9 +222,10 @@ class TestTakeover(takeovers.TestCase):
         for server in servers:
             self.assign(server)
         checks = []
-        driver = self.computes[SECOND].manager.driver
-        driver.host_lease = types.SimpleNamespace(
-            wait=lambda: checks.append(1), give_up=lambda: None)
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.fence.Fence.wait',
+            lambda fence: checks.append(1)))
+        self.restart_compute(SECOND)
         self.work()
         self.assert_on(SECOND, *servers)
         self.assertLess(3 * len(servers), len(checks))

@@ -15,7 +15,7 @@ class TestRefusedFlavors(audits.Command, faults.TestCase):
 
     fleet = [faults.NODE]
 
-    def test_commands(self):
+    def test_refused_flavors_commands(self):
         good = self.flavor(), self.flavor('silver')
         bad = self.flavor(**{'reservations:candidate_node': 'node-1'})
         misspelt = self.flavor(**{'capabilites:rack': 'r1'})

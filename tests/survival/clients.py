@@ -25,6 +25,7 @@ from tests.common import servers
 from tests.survival import limited
 
 OURS = '/v1/reservations'
+POOLS = f'{OURS}/pools'
 #: Without authentication the token is ignored.
 HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest',
            'X-Auth-Token': limited.TOKEN}
@@ -368,6 +369,82 @@ class GroupClient(Client):
                                 {'n': hold.node})
 
 
+class PoolClient(Client):
+    """Also creates, changes and deletes pools of its project.
+
+    :param projects: iterator, whose next item is the project.
+    """
+
+    ACTIONS = Client.ACTIONS | {'create': 4, 'replace': 4, 'extend': 2,
+                                'end': 3}
+
+    def __init__(self, *args, projects, **kwargs):
+        super().__init__(*args, may_fail=True, leases=[None], **kwargs)
+        #: Nodes and, also of pools that do not exist, sizes by UUID.
+        self.pools, self.sizes = {}, {}
+        self.refusals = []
+        #: Statuses of changes of pools.
+        self.results = collections.Counter()
+        self._project = next(projects)
+
+    def hold(self):
+        super().hold(project_id=self._project)
+
+    def create(self):
+        """Create a pool of all nodes that it requests, or none."""
+        pool = str(uuid.uuid4())
+        self.sizes[pool] = random.randint(2, 24)
+        answer, _ = self._change('create', 'POST', '', {200, 201, 422}, {
+            'uuid': pool, 'project_id': self._project, 'request': self._spec,
+            'members': self.sizes[pool]})
+        if answer.status_code == 422:
+            self.refusals.append(pool)
+        else:
+            self.pools[pool] = read_nodes(answer)
+
+    def replace(self):
+        for pool, nodes in self._choose():
+            node = random.choice([*nodes])
+            answer, losses = self._change(
+                'replace', 'POST', f'/{pool}/nodes', {200, 404, 422},
+                {'replaces': node})
+            if answer.status_code == 404:
+                assert losses, answer.text
+                answer, _ = self._ask('GET', f'{POOLS}/{pool}', {200})
+            if answer.status_code == 200:
+                self.pools[pool] = read_nodes(answer)
+                assert nodes - self.pools[pool] == {node}, answer.text
+
+    def extend(self):
+        for pool, nodes in self._choose():
+            answer, _ = self._change('extend', 'PATCH', f'/{pool}', {200}, [
+                random.choice(({'op': 'remove'}, {
+                    'op': 'add', 'value': '2999-01-01T00:00:00Z'}))
+                | {'path': '/expires_at'}])
+            assert read_nodes(answer) == nodes
+
+    def end(self):
+        for pool, _ in self._choose():
+            answer, losses = self._change(
+                'end', 'DELETE', f'/{pool}', {204, 404})
+            assert answer.status_code == 204 or losses, answer.text
+            del self.pools[pool]
+
+    def _choose(self):
+        """Return one of its pools with its nodes, or none."""
+        return random.sample([*self.pools.items()], min(1, len(self.pools)))
+
+    def _change(self, action, method, path, statuses, body=None):
+        answer, losses = self._ask(method, POOLS + path, statuses, json=body)
+        self.results[action, answer.status_code] += 1
+        return answer, losses
+
+
+def read_nodes(answer):
+    """Return the nodes of the pool in a response."""
+    return {node['uuid'] for node in answer.json()['nodes']}
+
+
 class Crowd:
     """Clients that are active while the body of the ``with`` runs.
 
@@ -534,6 +611,57 @@ def claim_at_once(urls, fleet, spec):
         assert fleet.groups()[group].total() == 4
 
 
+def cordon_racks(urls, fleet, spec, seconds):
+    """Cordon a rack while clients hold nodes of it, for themselves and groups.
+
+    Others claim the members of a group that spreads over all racks. A round
+    takes less than a second, so most changes of a node are in the same second.
+    No instance gets a node of the rack after the response to the cordon.
+
+    :returns: numbers of nodes that were taken before a cordon, and kept.
+    """
+    results, end = collections.Counter(), time.monotonic() + seconds
+    while not (results['taken'] and results['kept']) or time.monotonic() < end:
+        fleet.execute('DELETE FROM reservations_notices')
+        fleet.fill(36, racks=6)
+        rack = f'r{random.randrange(6)}'
+        group = str(uuid.uuid4())
+        [answer] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
+            'uuid': group, 'members': 6, 'policy': 'spread', 'by': BY,
+            'request': spec}}))
+        assert answer.status_code == 201, answer.text
+        before = fleet.takings(rack)
+        requests_ = [
+            *(('POST', OURS, {'json': spec}) for _ in range(24)),
+            *(('POST', f'{OURS}/groups', {'json': {
+                'members': 3, 'policy': 'soft-spread', 'by': BY,
+                'uuid': str(uuid.uuid4()), 'request': spec}})
+              for _ in range(4)),
+            *(('POST', OURS, {'json': {
+                **spec, 'claim': group, 'host': f'compute-{number}'}})
+              for number in range(6))]
+        random.shuffle(requests_)
+
+        def cordon(rack=rack):
+            """Return the takings of the rack after the response."""
+            time.sleep(random.uniform(0, 0.3))
+            [answer] = at_once(
+                random.sample(urls, 1), ('POST', f'{OURS}/notices', {'json': {
+                    'kind': 'maintenance', 'by': {BY: rack}}}))
+            assert answer.status_code == 201, answer.text
+            return fleet.takings(rack)
+
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            cordoning = executor.submit(cordon)
+            at_once(urls, *requests_)
+            takings = cordoning.result()
+        assert fleet.takings(rack) == takings
+        taken = len(takings - before)
+        results['taken'] += taken
+        results['kept'] += 6 - taken
+    return results
+
+
 def hold_groups_at_once(urls, fleet, spec):
     """Hold groups for 16 clients, which need all nodes of a fleet.
 
@@ -558,6 +686,64 @@ def hold_groups_at_once(urls, fleet, spec):
         for group in members:
             [answer] = at_once(urls, ('DELETE', f'{OURS}/groups/{group}', {}))
             assert answer.status_code == 204
+
+
+# Pools of one rack
+
+def work_with_pools(urls, fleet, spec, seconds, act=lambda: None):
+    """Let 16 clients of three projects hold nodes, and change pools.
+
+    :returns: the crowd.
+    """
+    fleet.fill(72)
+    crowd = Crowd(urls, spec, 16, PoolClient,
+                  projects=itertools.cycle(('east', 'west', 'north')))
+
+    def look():
+        fleet.check_pools(crowd)
+        act()
+
+    def count(action, status):
+        return sum(client.results[action, status] for client in crowd.clients)
+
+    with crowd:
+        crowd.work(seconds, look)
+        servers.wait(lambda: crowd.check() or all(
+            count(*result) for result in (
+                ('create', 201), ('create', 422), ('replace', 200),
+                ('extend', 200), ('end', 204))), 'all results')
+    fleet.check(crowd.holds)
+    fleet.check_pools(crowd)
+    assert fleet.pools() == {pool: nodes for client in crowd.clients
+                             for pool, nodes in client.pools.items()}
+    return crowd
+
+
+def pool_against_holds(urls, fleet, spec, seconds, size=72):
+    """Create a pool of all nodes while others hold them, one by one.
+
+    The holds begin later after each pool that was refused, and earlier after
+    each that was created, so that they meet.
+    """
+    results, delay = collections.Counter(), 0.1
+    end = time.monotonic() + seconds
+    while not (results[201] and results[422]) or time.monotonic() < end:
+        fleet.fill(size)
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            creation = executor.submit(at_once, urls, ('POST', POOLS, {
+                'json': {'project_id': 'east', 'members': size,
+                         'request': spec}}))
+            time.sleep(delay)
+            holds = at_once(urls, *(('POST', OURS, {'json': {
+                **spec, 'project_id': 'west'}}) for _ in range(size)))
+            [pool] = creation.result()
+        results[pool.status_code] += 1
+        delay *= 0.7 if pool.status_code == 201 else 1.4
+        assert [len(nodes) for nodes in fleet.pools().values()] == (
+            [size] if pool.status_code == 201 else []), pool.text
+        number = [hold.status_code for hold in holds].count(201)
+        assert len(fleet.holds()) == number
+        assert number == 0 or pool.status_code != 201
 
 
 # The database
@@ -611,7 +797,9 @@ class Fleet:
 
     def fill(self, size, racks=1, **columns):
         """Replace all nodes by free ones, evenly distributed over racks."""
-        for table in 'reservations', 'reservations_groups', 'nodes':
+        for table in ('reservations', 'reservations_groups',
+                      'reservations_history', 'nodes',
+                      'reservations_pool_nodes', 'reservations_pools'):
             self.execute(f'DELETE FROM {table}')
         if not sa.inspect(self.engine).has_table('audit'):
             for statement in _AUDIT[self.engine.dialect.name]:
@@ -645,6 +833,13 @@ class Fleet:
         assert nodes <= ours
         assert {row[2] for row in ours - nodes} <= find_stale()
         return {instance: node for _, node, instance in nodes}
+
+    def takings(self, rack):
+        """Return the changes in which nodes of a rack got an instance."""
+        return {tuple(row) for row in self.execute(
+            'SELECT id, node_uuid, held FROM audit '
+            'WHERE held IS NOT NULL AND properties LIKE :rack',
+            {'rack': f'%rack:{rack},%'})}
 
     def groups(self):
         """Return the domains of live members by the UUID of the group.
@@ -700,6 +895,48 @@ class Fleet:
         assert outer['policy'] != 'pack' or len(set(pods)) == 1, members
         assert outer['policy'] != 'spread' or (
             len(set(pods)) == len(pods)), members
+
+    def pools(self):
+        """Return the nodes of pools by UUID; None for rows without a pool."""
+        pools = collections.defaultdict(set)
+        for pool, node in self.execute(
+                'SELECT uuid, node_uuid FROM reservations_pool_nodes '
+                'LEFT JOIN reservations_pools '
+                'ON reservations_pools.id = pool_id'):
+            pools[pool].add(node)
+        return pools
+
+    def check_pools(self, crowd):
+        """Check the pools of a crowd of PoolClients, at any time.
+
+        Each has all its nodes, which carry no instance of another project.
+        """
+        refusals = {pool for client in crowd.clients
+                    for pool in [*client.refusals]}
+        rows = self.execute(
+            'SELECT pools.uuid, COUNT(members.node_id) AS number, SUM(CASE '
+            'WHEN reservations.project_id <> pools.project_id THEN 1 ELSE 0 '
+            'END) AS others FROM reservations_pools AS pools '
+            'LEFT JOIN reservations_pool_nodes AS members '
+            'ON members.pool_id = pools.id '
+            'LEFT JOIN nodes ON nodes.id = members.node_id '
+            'LEFT JOIN reservations ON reservations.node_id = nodes.id '
+            'AND reservations.instance_uuid = nodes.instance_uuid '
+            'GROUP BY pools.uuid')
+        sizes = {pool: size for client in crowd.clients
+                 for pool, size in {**client.sizes}.items()}
+        for row in rows:
+            assert row.uuid not in refusals, row
+            assert (row.number, row.others) == (sizes[row.uuid], 0), row
+
+    def count_deadlocks(self):
+        """Return how many deadlocks the server has found."""
+        if self.engine.dialect.name == 'sqlite':
+            return 0
+        [(number,)] = self.execute(
+            'SELECT count FROM information_schema.innodb_metrics '
+            "WHERE name = 'lock_deadlocks'")
+        return number
 
     def check_groups(self, crowd):
         """Check the groups of a crowd of GroupClients, at any time.

@@ -16,14 +16,14 @@ from tests.common import servers
 from tests.survival import clients
 from tools import services
 
-DOC = pathlib.Path(__file__).parents[2] / 'doc' / 'source'
+EXAMPLES = pathlib.Path(__file__).parents[2] / 'doc/source/examples'
 IDLE, SLOW = 1000, 100
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 
 
 def write_config(name, directory, **replacements):
     """Write a file of the documentation with other addresses."""
-    text = (DOC / name).read_text()
+    text = (EXAMPLES / name).read_text()
     for old, new in replacements.items():
         assert old in text
         text = text.replace(old, new)
@@ -92,7 +92,7 @@ POST = (f'POST {clients.OURS} HTTP/1.1\r\nHost: localhost\r\n'
 
 #: Incomplete requests of slow clients; the last reads no response.
 PARTIAL = ['GET /v1/', get(1), POST, POST + '{"memory_mb": ',
-          POST.replace('1000', '60000') + 20000 * ' ', get(1000) + '\r\n']
+           POST.replace('1000', '60000') + 20000 * ' ', get(1000) + '\r\n']
 
 
 def test_idle_and_slow_clients(proxy, connect):

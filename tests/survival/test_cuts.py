@@ -171,6 +171,81 @@ def test_cut_at_every_statement(api, proxy, fleet, prepare, how):
     assert {b'SELECT', b'INSERT', b'COMMIT', b'ROLLBACK'} <= seen
 
 
+# Each prepares an end, and returns the request that causes it.
+
+def release(api, fleet):
+    instance = post(api, '', SPEC).json()['instance_uuid']
+    return 'DELETE', f'/{instance}', None
+
+
+def expiration(api, fleet):
+    result = release(api, fleet)
+    fleet.execute("UPDATE reservations SET expires_at = '2001-01-01'")
+    return result
+
+
+def purge(api, fleet):
+    _, path, _ = release(api, fleet)
+    fleet.execute('UPDATE nodes SET instance_uuid = NULL')
+    return 'GET', path, None
+
+
+def end_by_claim(api, fleet):
+    return 'POST', *claim(api, fleet)[:2]
+
+
+def release_group(api, fleet):
+    _, body, _ = group(api, fleet)
+    post(api, '/groups', body)
+    return 'DELETE', f'/groups/{body["uuid"]}', None
+
+
+@pytest.fixture(scope='module')
+def impatient_api(proxy, start_api):
+    with start_api(proxy.url, 1, config={
+            'reservations': {'deadline': 1}}) as api:
+        yield api
+
+
+@pytest.mark.parametrize('how', [UNHEARD, UNANSWERED, AWAY], ids=[
+    'unheard', 'unanswered', 'away'])
+@pytest.mark.parametrize('prepare, end', [
+    (release, 'release'), (expiration, 'expire'), (purge, 'purge'),
+    (end_by_claim, 'claim'), (release_group, 'release')],
+    ids=lambda value: getattr(value, '__name__', ''))
+def test_end_is_cut_at_every_statement(impatient_api, proxy, fleet, prepare,
+                                       end, how):
+    """What has ended is in the history exactly once; the rest is there."""
+    (kinds, on), copies = how, []
+    for number in range(100):
+        fleet.fill(4, racks=4)
+        method, path, body = prepare(impatient_api, fleet)
+        ids = fleet.execute('SELECT id FROM reservations ORDER BY id')
+
+        def request(method=method, path=path, body=body):
+            return requests.request(
+                method, impatient_api.url + clients.OURS + path, json=body,
+                headers=clients.HEADERS, timeout=60)
+
+        proxy.decide = cuts = Cuts(number, kinds, on)
+        request()
+        proxy.decide = lambda statement: None
+        rows = fleet.execute(
+            'SELECT id FROM reservations WHERE id <= :last UNION ALL '
+            'SELECT id FROM reservations_history ORDER BY id',
+            {'last': ids[-1].id})
+        assert rows == ids, cuts.statements
+        request()
+        assert fleet.execute(
+            'SELECT id, ended_by FROM reservations_history ORDER BY id') == [
+                (row.id, end) for row in ids], cuts.statements
+        if not cuts.statements:
+            break
+        copies += [text for text in cuts.statements
+                   if b'reservations_history' in text]
+    assert copies and not cuts.statements
+
+
 def test_first_connection_is_cut(server, monkeypatch):
     """A connection is cut while SQLAlchemy identifies the server."""
     conf.register_opts()

@@ -316,7 +316,7 @@ def test_clock_jumps_under_load(jumping, seconds):
     def find_expired():
         """Return the instances that lost nodes without a release."""
         rows = fleet.execute('SELECT held_before FROM audit '
-                               'WHERE held_before IS NOT NULL')
+                             'WHERE held_before IS NOT NULL')
         return {name for name, in rows} & {
             hold.instance_uuid for hold in crowd.holds
             if hold.has_lease and not hold.is_released}

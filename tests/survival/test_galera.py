@@ -4,6 +4,7 @@
 import collections
 import concurrent.futures
 import contextlib
+import datetime
 import itertools
 import json
 import random
@@ -18,6 +19,8 @@ import pytest
 import requests
 import tenacity
 
+from ironic_reservations.shared import constants
+from tests.common import programs
 from tests.common import servers
 from tests.survival import clients
 from tests.survival import limited
@@ -130,6 +133,55 @@ def test_one_instance_is_requested_on_all_members(galera, apis, seconds):
     assert seen[201] and seen[200], seen
 
 
+def test_ends_race(galera, apis, fleet):
+    """Each reservation is in the history exactly once, or still there."""
+    before, seen = conflicts(galera), collections.Counter()
+    barrier = threading.Barrier(8)
+
+    def act(name, member, method, path='', body=None, statement=None):
+        if statement:
+            galera.fleets[member].persist(
+                f'{statement} WHERE instance_uuid = :i', {'i': name})
+        call(method, apis[member], path, body)
+
+    def race(*args):
+        barrier.wait(60)
+        # The end with the fewest statements would always be the first.
+        time.sleep(random.uniform(0, 0.1))
+        act(*args)
+
+    for turn in range(40):
+        name = str(uuid.uuid4())
+        path = f'/{name}'
+        call('POST', apis[0], body={**SPEC, 'instance_uuid': name})
+        [(row,)] = fleet.execute(
+            'SELECT id FROM reservations WHERE instance_uuid = :i',
+            {'i': name})
+        actions = [(name, member, *action) for member in (0, 1) for action in (
+            ('DELETE', path),
+            ('POST', '', {**SPEC, 'claim': name, 'host': 'compute-1'}),
+            ('DELETE', path, None,
+             "UPDATE reservations SET expires_at = '2001-01-01'"),
+            ('GET', path, None, 'UPDATE nodes SET instance_uuid = NULL'))]
+        if turn < 4:
+            # Each is surely the first once.
+            act(*actions[turn])
+        with concurrent.futures.ThreadPoolExecutor(8) as executor:
+            for future in [executor.submit(race, *action)
+                           for action in actions]:
+                future.result()
+        ends = [member.execute(
+            "SELECT ended_by FROM reservations_history WHERE id = :r "
+            "UNION ALL SELECT '' FROM reservations WHERE id = :r",
+            {'r': row}) for member in galera.fleets]
+        assert [len(rows) for rows in ends] == [1, 1, 1]
+        assert ends[0] == ends[1] == ends[2]
+        seen.update(ends[0][0])
+        fleet.persist('DELETE FROM reservations')
+        fleet.persist('UPDATE nodes SET instance_uuid = NULL')
+    assert {*seen} >= {*constants.ENDS} and conflicts(galera) > before, seen
+
+
 @pytest.fixture
 def racks(galera):
     """30 nodes in six racks."""
@@ -156,6 +208,100 @@ def test_groups_are_joined_one_by_one(galera, apis, racks, seconds):
 
 def test_members_are_claimed_at_once(apis, racks):
     clients.claim_at_once(urls(apis), racks, SPEC)
+
+
+def test_racks_are_cordoned(galera, apis, racks, seconds):
+    before = conflicts(galera)
+    # A busy machine may need more than one turn for a conflict.
+    for _ in range(5):
+        clients.cordon_racks(urls(apis)[:2], racks, SPEC, seconds)
+        if conflicts(galera) > before:
+            break
+    assert conflicts(galera) > before
+
+
+def test_pools_of_one_rack(galera, apis, seconds):
+    before = conflicts(galera)
+    crowd = clients.work_with_pools(
+        urls(apis), galera.fleets[0], SPEC, seconds)
+    print(f'{conflicts(galera) - before} conflicts', crowd.seen)
+    agree(galera, crowd.holds)
+    pools, *others = [fleet.pools() for fleet in galera.fleets]
+    assert others == [pools] * 2
+
+
+@pytest.fixture(scope='module')
+def frozen_apis(galera, start_api):
+    """Two APIs whose databases' clocks stand still, the first one ahead.
+
+    With REPEATABLE READ, a hold that has read that a node is in no pool locks
+    the gap. This aborts most of the holds that the change of the node aborts.
+    """
+    now = int(time.time())
+    with contextlib.ExitStack() as stack:
+        yield now, *(
+            stack.enter_context(start_api(
+                f'{member.url}?init_command=SET timestamp={now + ahead}, '
+                "tx_isolation='READ-COMMITTED'", 1, **RECOMMENDED))
+            for member, ahead in zip(galera.members[:2], (3600, 0),
+                                     strict=True))
+
+
+@pytest.fixture
+def slow(galera):
+    """Holds pause before their second statement."""
+    galera.members[0].sql('CREATE TRIGGER slow BEFORE INSERT ON reservations '
+                          'FOR EACH ROW DO SLEEP(10)')
+    yield
+    galera.members[0].sql('DROP TRIGGER slow')
+
+
+def at(seconds):
+    return datetime.datetime.fromtimestamp(
+        seconds, datetime.UTC).strftime('%Y-%m-%dT%H:%M:%SZ')
+
+
+@pytest.mark.parametrize('kind', [
+    'create', 'add', 'replace', 'forever', 'postpone'])
+def test_no_hold_ends_after_a_pool(galera, frozen_apis, slow, kind):
+    """All writes are in one second, in which another has changed the node.
+
+    The hold has begun before, or when the pool had expired.
+    """
+    now, holding, api = frozen_apis
+    fleet = galera.fleets[0]
+    fleet.fill(2 if kind in ('add', 'replace') else 1)
+    path, body = '/pools', {'project_id': 'east', 'members': 1,
+                            'request': SPEC}
+    if kind != 'create':
+        pool = call('POST', api, '/pools', {
+            **body, 'expires_at': at(now + 1800)
+            if kind in ('forever', 'postpone') else None}).json()
+        [(other,)] = fleet.execute(
+            'SELECT uuid FROM nodes ORDER BY uuid = :node LIMIT 1',
+            {'node': pool['nodes'][0]['uuid']})
+        path = f'/pools/{pool["uuid"]}'
+        if kind in ('add', 'replace'):
+            path += '/nodes'
+            body = ({'node': other} if kind == 'add' else
+                    {'replaces': pool['nodes'][0]['uuid']})
+        else:
+            body = [{'path': '/expires_at', **(
+                {'op': 'remove'} if kind == 'forever' else
+                {'op': 'add', 'value': at(now + 7200)})}]
+    fleet.execute('UPDATE nodes SET updated_at = :t', {
+        't': at(now).strip('Z')})
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        hold = executor.submit(call, 'POST', holding, body={
+            **SPEC, 'project_id': 'west'})
+        servers.wait(lambda: fleet.execute(
+            'SELECT id FROM information_schema.processlist '
+            "WHERE state = 'User sleep'"), 'a hold')
+        answer = call('PATCH' if isinstance(body, list) else 'POST', api,
+                      path, body)
+        assert answer.status_code in (200, 201), answer.text
+        assert hold.result().status_code == 422, hold.result().text
+    assert [fleet.holds() for fleet in galera.fleets] == [{}] * 3
 
 
 def test_groups_are_held_at_once(apis, racks):
@@ -239,7 +385,7 @@ def test_nodes_are_edited_on_another_member(galera, apis, seconds):
             stop.set()
     agree(galera, crowd.holds)
     rows = fleet.execute('SELECT properties FROM audit '
-                          'WHERE held IS NOT NULL')
+                         'WHERE held IS NOT NULL')
     assert rows
     for properties, in rows:
         assert json.loads(properties)['memory_mb'] >= SPEC['memory_mb']
@@ -537,6 +683,26 @@ def test_upgrade_check(galera, conf_file, options, expected):
                if 'Check: Stale reads' in line]
     assert expected in lines[check + 1]
     assert ('mysql_wsrep_sync_wait' in result.stdout) == (options == {})
+
+
+def test_tables_are_upgraded_on_two_members(galera, conf_file):
+    """At once. GET_LOCK() on one member does not exclude the others."""
+    members = galera.members[:2]
+    members[0].sql('CREATE DATABASE upgrades')
+    try:
+        members[0].sql('CREATE TABLE upgrades.nodes (id INT PRIMARY KEY)')
+        results = programs.upgrade_together(*[
+            conf_file(member.url.replace('/ironic', '/upgrades'),
+                      **RECOMMENDED) for member in members * 2])
+        assert ('done', 0) in results
+        assert {*results} <= {('done', 0),
+                              ('Another process is upgrading', 2)}
+        for member in galera.members:
+            assert len(member.sql('SELECT * FROM '
+                                  'upgrades.reservations_alembic_version')
+                       ) == 1
+    finally:
+        members[0].sql('DROP DATABASE upgrades')
 
 
 def test_lag_that_does_not_end(galera, apis):

@@ -32,6 +32,10 @@ def racks(fleet):
 
 on_all = pytest.mark.parametrize(
     'database_url', ['sqlite', 'mariadb', 'snapshots'], indirect=True)
+#: The others only at full length.
+on_mariadb = pytest.mark.parametrize('database_url', [
+    'mariadb', *(pytest.param(name, marks=pytest.mark.long)
+                 for name in ('sqlite', 'snapshots'))], indirect=True)
 
 
 def crowd_with_groups(api, fleet):
@@ -58,9 +62,34 @@ def test_members_are_claimed_at_once(racks, api):
 
 
 @on_all
+def test_racks_are_cordoned(racks, api, seconds):
+    clients.cordon_racks([api.url], racks, SPEC, seconds)
+
+
+@on_all
 def test_groups_are_held_at_once(fleet, api):
     fleet.fill(160, racks=20)
     clients.hold_groups_at_once([api.url], fleet, SPEC)
+
+
+@pytest.fixture
+def deadlocks(fleet):
+    """Print how many deadlocks the database has found during the test."""
+    before = fleet.count_deadlocks()
+    yield
+    print(f'{fleet.count_deadlocks() - before} deadlocks')
+
+
+@on_mariadb
+@pytest.mark.usefixtures('deadlocks')
+def test_pools_of_one_rack(fleet, api, seconds):
+    clients.work_with_pools([api.url], fleet, SPEC, seconds)
+
+
+@on_mariadb
+@pytest.mark.usefixtures('deadlocks')
+def test_pool_of_all_nodes_against_holds(fleet, api, seconds):
+    clients.pool_against_holds([api.url], fleet, SPEC, seconds)
 
 
 # Workers that die
@@ -116,6 +145,12 @@ def test_workers_are_killed(fleet, api, kill, seconds):
 def test_workers_are_killed_during_groups(racks, api, kill, seconds):
     crowd = crowd_with_groups(api, racks)
     clients.work_with_groups(crowd, racks, seconds, kill)
+    assert crowd.seen['lost'], crowd.seen
+
+
+@on_mariadb
+def test_workers_are_killed_during_pools(fleet, api, kill, seconds):
+    crowd = clients.work_with_pools([api.url], fleet, SPEC, seconds, kill)
     assert crowd.seen['lost'], crowd.seen
 
 

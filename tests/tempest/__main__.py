@@ -53,7 +53,7 @@ def make_conf(cloud, folder):
     flavors = [connection.compute.find_flavor(trial_cloud.FLAVOR),
                cloud.create_flavor('bm.other')]
     filters = services.read_conf(
-        trial_cloud.DOCUMENTED / 'nova-scheduler.conf')['filter_scheduler']
+        trial_cloud.EXAMPLES / 'nova-scheduler.conf')['filter_scheduler']
     versions = {'min_microversion': '2.1', 'max_microversion': 'latest'}
     return {
         'DEFAULT': {'log_file': folder / 'tempest.log'},

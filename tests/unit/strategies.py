@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Valid request bodies, sensible and absurd ones."""
+"""Valid request bodies, sensible and absurd."""
 
 from hypothesis import strategies as st
 
 from ironic_reservations.matching import request_spec
+from tests.common import request_keys
 
 integers = st.none() | st.integers(0, request_spec.MAX_INT) | st.sampled_from(
     [0, 1, 2, request_spec.MAX_INT])
@@ -42,13 +43,11 @@ strings = st.none() | st.dictionaries(_keys | name(60, 1), values, max_size=6)
 
 def requests():
     return st.fixed_dictionaries({}, optional={
-        **dict.fromkeys(('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
-                         'swap', 'vcpu_weight'), integers),
+        **{key: st.none() | name(30, request_keys.KEYS[key].least)
+           for key in request_keys.TEXTS},
+        **dict.fromkeys(request_keys.NUMBERS, integers),
+        'expires_in': st.none() | st.integers(1, 2592000),
         'rxtx_factor': integers | st.floats(0, 10),
-        **dict.fromkeys(('name', 'flavorid', 'conductor_group', 'description'),
-                        st.none() | name(30)),
-        **dict.fromkeys(('host', 'project_id', 'user_id', 'shard',
-                         'resource_class'), st.none() | name(30, 1)),
         'instance_uuid': st.none() | st.uuids().map(str),
         'extra_specs': strings,
         'image': st.none() | st.fixed_dictionaries({}, optional={

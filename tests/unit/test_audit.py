@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings of the audit, and the agreement of the four services."""
 
+import re
 import types
 
 import pytest
@@ -12,6 +13,7 @@ from ironic_reservations.osc.audit.snapshot import Cloud
 from ironic_reservations.osc.audit.snapshot import ComputeNode
 from ironic_reservations.osc.audit.snapshot import Finding
 from ironic_reservations.osc.audit.snapshot import Node
+from ironic_reservations.osc.audit.snapshot import Pool
 from ironic_reservations.osc.audit.snapshot import Reservation
 from ironic_reservations.osc.audit.snapshot import Server
 
@@ -25,10 +27,11 @@ NODES = {'node-1': Node('one', 'server-1', 'active'),
          'node-2': Node('two', 'server-2', 'active'),
          'free': Node(None, None, 'available')}
 COMPUTE_NODES = {'row-1': ComputeNode('compute-1', 'compute-1'),
-        'row-2': ComputeNode('compute-2', 'compute-2')}
+                 'row-2': ComputeNode('compute-2', 'compute-2')}
 # The compute node of host compute-1 where it is down, and of its node-1.
 DOWN = ComputeNode('compute-1', 'compute-1', is_down=True)
 OLD = ComputeNode('compute-1', 'node-1')
+PREPARED = Node(None, None, 'available', cleaning=('clean a', 'clean b'))
 ALLOCATIONS = {'server-1': {'row-1'}, 'server-2': {'row-2'}}
 
 # The same, with server-1 and its host on rows per node.
@@ -43,7 +46,7 @@ def cloud(providers=None, **changes):
     """Return the cloud with other values; None removes a key."""
     agreeing = {'servers': SERVERS, 'reservations': RESERVATIONS,
                 'nodes': NODES, 'compute_nodes': COMPUTE_NODES,
-                'allocations': ALLOCATIONS}
+                'allocations': ALLOCATIONS, 'pools': {}}
     return Cloud(providers=providers or {'row-1', 'row-2'}, **{
         name: {key: value for key, value in (
             agreeing[name] | changes.get(name, {})).items()
@@ -64,6 +67,8 @@ NO_SERVER, NO_RESERVATION, NO_MACHINE = (
     {'servers': {'server-1': None}}, {'reservations': {'server-1': None}},
     {'nodes': {'node-1': Node('one', None, 'available')}})
 NO_ALLOCATION = {'allocations': {'server-1': None}}
+# The node of server-1 in a pool.
+IN_POOL = {'pools': {'node-1': Pool('pool-1', 'east')}}
 # A server that has never had a host, or has left it.
 NOWHERE = {'host': None, 'compute_node': None}
 
@@ -76,11 +81,11 @@ AGREEING = {
         ('allocations', ALLOCATIONS))},
     # A build, from the scheduler's choice to the deployment.
     'chosen': change(NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
-                      **NO_RESERVATION, **NO_MACHINE),
+                     **NO_RESERVATION, **NO_MACHINE),
     'claimed': change({'status': 'BUILD', 'task': 'spawning'},
-                       **NO_RESERVATION, **NO_MACHINE),
+                      **NO_RESERVATION, **NO_MACHINE),
     'held': change({'status': 'BUILD', 'task': 'spawning'},
-                    {'state': 'reserved'}, {'state': 'available'}),
+                   {'state': 'reserved'}, {'state': 'available'}),
     'held by the host before': change(
         NOWHERE | {'status': 'BUILD', 'task': 'spawning'},
         {'state': 'reserved'}, {'state': 'available'}),
@@ -88,7 +93,7 @@ AGREEING = {
         {'status': 'BUILD'}, {'host': 'compute-2', 'state': 'reserved'},
         {'state': 'available'}),
     'deploying': change({'status': 'BUILD', 'task': 'spawning'},
-                         {'state': 'deploying'}, {'state': 'deploying'}),
+                        {'state': 'deploying'}, {'state': 'deploying'}),
     'hold of which only the node was read': change(
         {'status': 'BUILD', 'task': 'spawning'}, None,
         {'state': 'available'}, **NO_RESERVATION),
@@ -96,32 +101,39 @@ AGREEING = {
         {'status': 'BUILD', 'task': 'spawning'}, {'state': 'error'},
         {'state': 'deploy failed'}),
     'failed build': change(NOWHERE | {'status': 'ERROR'}, **NO_RESERVATION,
-                            **NO_MACHINE, **NO_ALLOCATION),
+                           **NO_MACHINE, **NO_ALLOCATION),
     'build whose host died': change(
         {'status': 'ERROR'}, **NO_RESERVATION, **NO_MACHINE),
     # Actions of a user.
     'stopped': change({'status': 'SHUTOFF'}),
     'rescued': change({'status': 'RESCUE'}, None, {'state': 'rescue'}),
     'rebuilt': change({'status': 'REBUILD', 'task': 'rebuild_spawning'},
-                       {'state': 'deploying'}, {'state': 'rebuild'},
-                       **NO_ALLOCATION),
+                      {'state': 'deploying'}, {'state': 'rebuild'},
+                      **NO_ALLOCATION),
     'shelved': change(NOWHERE | {'status': 'SHELVED_OFFLOADED'},
-                       **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION),
+                      **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION),
     'failed evacuation': change(
         {'status': 'REBUILD', 'task': 'rebuilding'},
         allocations={'server-1': {'row-1', 'row-2'}}),
     # A deletion, from the tear-down to the cleaning.
     'torn down': change({'task': 'deleting'}, {'state': 'releasing'},
-                         {'state': 'deleting'}),
+                        {'state': 'deleting'}),
     'torn down after the node was read': change(
         {'task': 'deleting'}, None, None, **NO_RESERVATION),
     'cleaning': change({'task': 'deleting'}, None,
-                        {'instance': None, 'state': 'cleaning'},
-                        **NO_RESERVATION),
+                       {'instance': None, 'state': 'cleaning'},
+                       **NO_RESERVATION),
     'deleted': {**NO_SERVER, **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION},
+    # Nodes that somebody is about to deploy.
+    'allocated': {'nodes': {'free': Node(None, 'own', 'available', True)}},
+    'prepared and being cleaned': {'nodes': {
+        'free': PREPARED._replace(state='cleaning')}},
+    'prepared and held since': {
+        'nodes': {'free': PREPARED._replace(instance='own')},
+        'reservations': {'own': Reservation('free', None, 'reserved')}},
     # Nodes that Nova does not use.
     'leased': change(None, {'state': 'reserved', 'host': None},
-                      {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION),
+                     {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION),
     'deployed by the owner of the reservation': change(
         None, {'host': None}, None, **NO_SERVER, **NO_ALLOCATION),
     'deployed by the owner of the allocation': change(
@@ -144,11 +156,19 @@ AGREEING = {
     'hosts without servers, one with rows per node': {
         'compute_nodes': {'row-3': ComputeNode('compute-3', 'free')},
         'providers': {'row-1', 'row-2', 'row-3'}},
+    'server in a pool of its project': change(
+        None, {'project': 'east'}, {'lessee': 'west'}, **IN_POOL),
+    'leased node in a pool': {**PER_NODE, **IN_POOL, 'nodes': {
+        'node-1': Node('one', 'server-1', 'active', lessee='east')}},
+    'server of an unknown project in a pool': IN_POOL,
+    'free and deleted nodes in a pool': {
+        'nodes': {'free': Node(None, None, 'available', lessee='west')},
+        'pools': dict.fromkeys(['free', 'gone'], Pool('pool-1', 'east'))},
 }
 
 
 @pytest.mark.parametrize('changes', AGREEING.values(), ids=AGREEING)
-def test_agrees(changes):
+def test_agreeing_services(changes):
     assert kinds.find_findings(cloud(**changes)) == []
 
 
@@ -161,13 +181,13 @@ DISAGREEING = [
         None, {'state': 'reserved', 'is_expired': True, 'host': None},
         {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION)),
     ('failed', *ONE, change({'status': 'ERROR'}, {'state': 'error'},
-                             {'state': 'deploy failed'})),
+                            {'state': 'deploy failed'})),
     ('unavailable', *ONE, change(None, {'state': 'unavailable'},
-                                  {'state': 'manageable'})),
+                                 {'state': 'manageable'})),
     ('no-server', *ONE, {**NO_SERVER, **NO_ALLOCATION}),
     ('no-reservation', *ONE, NO_RESERVATION),
     ('no-reservation', *ONE, change({'task': 'rebooting'},
-                                     **NO_RESERVATION)),
+                                    **NO_RESERVATION)),
     ('no-reservation', *ONE, change({'status': 'ERROR'}, **NO_RESERVATION)),
     ('no-reservation', 'server-1', None, 'compute-1',
      {**NO_RESERVATION, **NO_MACHINE}),
@@ -217,6 +237,21 @@ DISAGREEING = [
     ('orphan-node', 'gone', 'free', 'compute-3',
      {'nodes': {'free': Node(None, 'gone', 'active')},
       'compute_nodes': {'free': ComputeNode('compute-3', 'free')}}),
+    ('unknown-instance', 'unknown', 'free', None,
+     {'nodes': {'free': Node(None, 'unknown', 'available')}}),
+    ('prepared', None, 'free', None, {'nodes': {'free': PREPARED}}),
+    ('pool-conflict', *ONE, change(
+        None, {'project': 'west'}, {'lessee': 'east'}, **IN_POOL)),
+    ('pool-conflict', 'server-1', 'node-1', 'compute-1', {
+        **PER_NODE, **IN_POOL, 'nodes': {
+            'node-1': Node('one', 'server-1', 'active', lessee='west')}}),
+    ('pool-conflict', 'server-1', 'node-1', None, change(
+        None, {'host': None, 'project': 'west'}, **NO_SERVER,
+        **NO_ALLOCATION, **IN_POOL)),
+    # Deployed by a host with one compute node per node; Ironic sets no lessee.
+    ('pool-conflict', 'server-1', 'node-1', 'compute-1', {
+        **PER_NODE, **IN_POOL, 'servers': {'server-1': Server(
+            'compute-1', 'node-1', 'ACTIVE', project='west')}}),
     ('stale-row', None, 'node-1', 'compute-1',
      {'compute_nodes': {'node-1': OLD}}),
     ('stale-row', None, 'free', None,
@@ -226,7 +261,7 @@ DISAGREEING = [
 
 @pytest.mark.parametrize(('kind', 'instance', 'node', 'host', 'changes'),
                          DISAGREEING)
-def test_finding(kind, instance, node, host, changes):
+def test_findings(kind, instance, node, host, changes):
     audited_cloud = cloud(**changes)
     finding = Finding(kind, instance, node, host)
     assert kinds.find_findings(audited_cloud) == [finding]
@@ -242,22 +277,23 @@ def test_every_kind_is_in_the_table():
 
 
 def test_one_finding_per_server():
-    """The machine first, then the reservation, then the allocation."""
-    wrong_cloud = cloud(**change(None, {'host': 'compute-2'},
-                                 **NO_ALLOCATION))
+    """The machine first, the reservation, the allocation, then the pool."""
+    wrong_cloud = cloud(**change(
+        None, {'host': 'compute-2', 'project': 'west'}, **NO_ALLOCATION,
+        **IN_POOL))
     assert kinds.find_findings(wrong_cloud) == [Finding('wrong-host', *ONE)]
     assert [finding.kind for finding in kinds.find_all_findings(
-        wrong_cloud)] == ['wrong-host', 'no-allocation']
+        wrong_cloud)] == ['wrong-host', 'no-allocation', 'pool-conflict']
 
 
 # The advice after a change of the cloud.
 ADVICE = [
-    ('openstack server delete server-1',
+    ('unless the machine is in use: openstack server delete server-1',
      change({'status': 'ERROR'}, {'state': 'error'},
-             {'state': 'deploy failed'})),
-    ('openstack baremetal node undeploy one',
+            {'state': 'deploy failed'})),
+    ('unless the machine is in use: openstack baremetal node undeploy one',
      change(None, {'state': 'error'}, {'state': 'deploy failed'},
-             **NO_SERVER)),
+            **NO_SERVER)),
     ('openstack baremetal node provide one',
      change(None, {'state': 'unavailable'}, {'state': 'manageable'})),
     ('openstack baremetal node manage one',
@@ -267,15 +303,37 @@ ADVICE = [
     (kinds.REPAIR, NO_RESERVATION),
     (kinds.REPAIR, NO_ALLOCATION),
     (kinds.REPAIR, change(None, {'state': 'reserved'},
-                            {'state': 'available'}, **NO_SERVER)),
+                          {'state': 'available'}, **NO_SERVER)),
     ('unless host compute-9 belongs to another Nova: openstack baremetal '
      'reservation delete --all-projects server-1',
      change(None, {'state': 'reserved', 'host': 'compute-9'},
-             {'state': 'available'}, **NO_SERVER)),
-    ('wait: host compute-1 tears it down; if it does not: openstack '
-     'baremetal node undeploy one', {**NO_SERVER}),
-    ('its machine is lost: openstack server delete server-1',
-     {**NO_RESERVATION, **NO_MACHINE}),
+            {'state': 'available'}, **NO_SERVER)),
+    ('wait: host compute-1 tears it down; if it does not, and the machine is '
+     'not in use: openstack baremetal node undeploy one', {**NO_SERVER}),
+    ('start nova-compute on host compute-1, which tears it down; without '
+     'that host, and if the machine is not in use: openstack baremetal node '
+     'undeploy one', {**NO_SERVER, 'compute_nodes': {'row-1': DOWN}}),
+    # It may run on a machine that the restored database does not name.
+    ("no reservation and no machine; if Ironic's database was restored, see "
+     '"Restore a database"', {**NO_RESERVATION, **NO_MACHINE}),
+    ('bring its node, which is deploy failed, back to active; if that is '
+     'impossible: openstack server delete server-1',
+     change(None, None, {'state': 'deploy failed'}, **NO_RESERVATION)),
+    ('unless the machine is in use: openstack server delete server-1',
+     change({'status': 'BUILD', 'task': 'spawning'},
+            {'state': 'reserved', 'is_expired': True},
+            {'state': 'available'})),
+    ('start nova-compute on host compute-1, which builds it; if that is '
+     'impossible: openstack baremetal reservation move --from compute-1 '
+     '--to HOST', change(
+         NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
+         compute_nodes={'row-1': DOWN}, **NO_RESERVATION, **NO_MACHINE)),
+    ('unless the machine is in use: openstack baremetal node undeploy one',
+     {**NO_SERVER, **NO_RESERVATION}),
+    ('unless the machine is in use: openstack baremetal node undeploy one',
+     {**NO_SERVER, **NO_RESERVATION, **NO_ALLOCATION}),
+    ('unless it belongs to a virtual machine: openstack resource provider '
+     'allocation delete gone', {'allocations': {'gone': {'row-1', 'kvm'}}}),
     # Its host is up and would never give it up.
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
      change(None, {'host': 'compute-2'})),
@@ -285,13 +343,23 @@ ADVICE = [
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
      change(None, {'host': None}, compute_nodes={
          'row-1': DOWN})),
-    ('openstack server delete server-1',
+    ('unless the machine is in use: openstack server delete server-1',
      change(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
     # Its disk is in an image, and the host has not undeployed its node.
-    ('openstack baremetal node undeploy one',
+    ('unless the machine is in use: openstack baremetal node undeploy one',
      change(NOWHERE | {'status': 'SHELVED_OFFLOADED'}, **NO_ALLOCATION)),
-    ('openstack resource provider allocation unset --provider row-2 '
-     'server-1', {'allocations': {'server-1': {'row-1', 'row-2'}}}),
+    ('unless Nova is moving the server: openstack resource provider '
+     'allocation unset --provider row-2 server-1',
+     {'allocations': {'server-1': {'row-1', 'row-2'}}}),
+    ('unless somebody is about to deploy it: openstack baremetal node unset '
+     'one --instance-uuid', {
+         **NO_SERVER, **NO_RESERVATION, **NO_ALLOCATION, **NO_MACHINE,
+         'nodes': {'node-1': Node('one', 'unknown', 'available')}}),
+    ('unless somebody is about to deploy it: clean a; clean b',
+     {'nodes': {'free': PREPARED}}),
+    ('unless pool pool-1 can wait until the instance is deleted: openstack '
+     'baremetal reservation pool replace pool-1 one', change(
+         None, {'project': 'west'}, **IN_POOL)),
     ('wait: host compute-1 is migrating, see its log for the servers that '
      'remain',
      {**PER_NODE, 'compute_nodes': {'node-1': OLD}}),
@@ -299,10 +367,22 @@ ADVICE = [
 
 
 @pytest.mark.parametrize(('advice', 'changes'), ADVICE)
-def test_advice(advice, changes):
+def test_advice_for_findings(advice, changes):
     wrong_cloud = cloud(**changes)
     finding, *_ = kinds.find_findings(wrong_cloud)
     assert kinds.describe_action(wrong_cloud, finding) == advice
+
+
+def test_conditions_come_before_a_command_that_destroys():
+    destroys = re.compile(
+        'openstack (server delete|baremetal node undeploy|baremetal '
+        'reservation (delete|move|pool replace)|resource provider allocation)')
+    commands = [advice for advice, _ in ADVICE if destroys.search(advice)]
+    assert len(commands) >= 13
+    for advice in commands:
+        condition, command = advice.split(': openstack ')[-2:]
+        assert re.search('unless|if|without', condition)
+        assert ';' not in command
 
 
 def test_build_that_was_given_up():
@@ -328,27 +408,27 @@ REPAIRS = [
     ('no-server', True, change(None, *HELD, **NO_SERVER, **NO_ALLOCATION)),
     ('no-server', False, {**NO_SERVER, **NO_ALLOCATION}),
     *(('no-server', False, change(None, {'state': state}, **NO_SERVER,
-                                   **NO_ALLOCATION))
+                                  **NO_ALLOCATION))
       for state in ('deploying', 'releasing', 'error', 'unavailable')),
     # The host may belong to another Nova.
     ('no-server', False, change(
         None, HELD[0] | {'host': 'compute-9'}, HELD[1], **NO_SERVER,
         **NO_ALLOCATION)),
     *(('no-reservation', True, change({'status': status}, None,
-                                       {'state': state}, **NO_RESERVATION))
+                                      {'state': state}, **NO_RESERVATION))
       for status, state in (('ACTIVE', 'active'), ('ERROR', 'active'),
                             ('RESCUE', 'rescue'))),
     ('no-reservation', False, change({'task': 'rebooting'},
-                                      **NO_RESERVATION)),
+                                     **NO_RESERVATION)),
     # The deployed image is lost, or may be.
     *(('no-reservation', False, change(None, None, {'state': state},
-                                        **NO_RESERVATION))
+                                       **NO_RESERVATION))
       for state in ('available', 'manageable', 'deploy failed', 'error')),
     ('no-reservation', False, {**NO_RESERVATION, **NO_MACHINE}),
     ('no-reservation', False, change(NOWHERE, **NO_RESERVATION)),
     ('no-allocation', True, NO_ALLOCATION),
     ('no-allocation', False, change(None, {'host': 'compute-2'},
-                                     **NO_ALLOCATION)),
+                                    **NO_ALLOCATION)),
     ('no-allocation', False, {**NO_RESERVATION, **NO_ALLOCATION}),
     ('wrong-allocation', True, {'allocations': {'server-1': {'row-2'}}}),
     ('wrong-allocation', True, {'allocations': {'server-1': {'node-1'}}}),
@@ -372,7 +452,7 @@ REPAIRS = [
 
 
 @pytest.mark.parametrize(('kind', 'may_repair', 'changes'), REPAIRS)
-def test_repairs(kind, may_repair, changes):
+def test_allowed_repairs(kind, may_repair, changes):
     wrong_cloud = cloud(**changes)
     finding, = [finding for finding in kinds.find_all_findings(wrong_cloud)
                 if finding.kind == kind]
@@ -413,7 +493,7 @@ def test_row_in_a_cell_that_does_not_answer():
 
 
 def test_stale_compute_node_whose_node_was_deleted():
-    """Neither Nova nor Ironic has it when the repair reads it again."""
+    """Nova and Ironic no longer have it when the repair reads it again."""
     missing = types.SimpleNamespace(
         get=lambda *args, **kwargs: types.SimpleNamespace(status_code=404))
     sdk = types.SimpleNamespace(compute=missing, placement=missing)

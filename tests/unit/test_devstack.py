@@ -23,7 +23,9 @@ get_python_exec_prefix() { echo "$DEST/bin"; }
 # The last value of an option counts; an empty value unsets it.
 iniset() { printf '%s\n' "[$2]" "$3 = $4" >>"$1"; }
 inidelete() { printf '%s\n' "[$2]" "$3 =" >>"$1"; }
-iniget() { sed -n "/^\[$2\]/,/^\[/s/^$3 = //p" "$1"; }
+iniget() { sed -n "/^\[$2\]/,/^\[/s/^$3 = //p" "$1" | tail -n 1; }
+NOVA_NUM_CELLS=2
+conductor_conf() { echo "$DEST/nova_cell$1.conf"; }
 setup_develop() { echo "installed $*"; }
 restart_service() { echo "restarted $*"; }
 """
@@ -64,13 +66,13 @@ def read_options(path):
             for option, value in config.items(section)}
 
 
-def test_install(devstack):
+def test_install_phase(devstack):
     assert devstack('stack', 'install')[0] == (
         f'installed {ROOT} mysql,nova,osc,quota\n')
     assert not devstack('stack', 'install', services='nova')[0]
 
 
-def test_post_config(devstack):
+def test_post_config_phase(devstack, tmp_path):
     for _ in range(2):
         _, ironic, nova, placement = devstack('stack', 'post-config')
     assert ironic['api', 'middleware'] == 'other,reservations'
@@ -82,6 +84,9 @@ def test_post_config(devstack):
     assert nova['filter_scheduler', 'shuffle_best_same_weighed_hosts'] == (
         'true')
     assert placement['placement', 'allocation_conflict_retry_count'] == '50'
+    for cell in '12':
+        assert read_options(tmp_path / f'nova_cell{cell}.conf') == {
+            ('scheduler', 'max_attempts'): '5'}
 
 
 def test_ironic_alone(devstack):
@@ -92,14 +97,14 @@ def test_ironic_alone(devstack):
         assert 'restarted' not in devstack('stack', 'extra', **env)[0]
 
 
-def test_extra(devstack, tmp_path):
+def test_extra_phase(devstack, tmp_path):
     assert devstack('stack', 'extra')[0].splitlines() == [
         f'dbsync --config-file {tmp_path}/ironic.conf upgrade',
         'restarted devstack@n-cpu']
 
 
 @pytest.mark.parametrize('phase', ['unstack', 'clean'])
-def test_end(devstack, phase):
+def test_end_phases(devstack, phase):
     """DevStack itself removes all files."""
     assert not devstack(phase)[0]
 
@@ -109,7 +114,7 @@ def test_end(devstack, phase):
 def read_documented_file(name):
     """Return the options of a file of the documentation, without logins."""
     config = configparser.RawConfigParser(default_section='')
-    config.read(ROOT / 'doc' / 'source' / name)
+    config.read(ROOT / 'doc' / 'source' / 'examples' / name)
     return {(section, option): value for section in config.sections()
             for option, value in config.items(section)
             if not re.match('auth_|username|password|user_domain', option)}
@@ -117,7 +122,7 @@ def read_documented_file(name):
 
 def test_openstack_ansible():
     overrides = yaml.safe_load(
-        (ROOT / 'doc/source/openstack-ansible.yml').read_text())
+        (ROOT / 'doc/source/examples/openstack-ansible.yml').read_text())
     assert overrides['ironic_ironic_conf_overrides'] == {
         'api': {'middleware': 'reservations'}}
     assert {
@@ -133,7 +138,7 @@ def test_openstack_ansible():
 
 def test_kolla():
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(
-        ROOT / 'doc' / 'source'))
+        ROOT / 'doc' / 'source' / 'examples'))
     # Kolla puts the file before the template of an image.
     environment.globals['parent_template'] = environment.from_string(
         '{{ ironic_base_pip_packages_append | join(" ") }} '

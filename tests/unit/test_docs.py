@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation is complete, and describes what exists."""
 
+import ast
+import collections
 import configparser
 import fnmatch
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import pathlib
 import re
 import shlex
+import sys
 import textwrap
 from xml.etree import ElementTree
 
@@ -19,16 +23,17 @@ import pytest
 import yaml
 
 from ironic_reservations import conf
-from ironic_reservations import constants
-from ironic_reservations import exception
-from ironic_reservations import fence
 from ironic_reservations import matching
 from ironic_reservations import policy
+from ironic_reservations import verdicts
 from ironic_reservations.api import capacity
 from ironic_reservations.api import errors
+from ironic_reservations.api import fence
 from ironic_reservations.api import groups
 from ironic_reservations.api import hosts
+from ironic_reservations.api import notices
 from ironic_reservations.api import reservations
+from ironic_reservations.api import responses
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
@@ -36,10 +41,12 @@ from ironic_reservations.cmd import exporter
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
 from ironic_reservations.db import models
-from ironic_reservations.matching import explanation
+from ironic_reservations.fleet import explanation
 from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
+from ironic_reservations.shared import constants
 from tests.common import programs
+from tools import trial_cloud
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCE = ROOT / 'doc' / 'source'
@@ -95,11 +102,11 @@ def attributes(wsme_type):
 
 
 # An explanation with all its keys.
-EXPLANATION = paths({'explanation': [matching.Matcher(
-    request_spec.RequestSpec.from_dict({'vcpus': 1})
-).explain([(matching.Node(id=1, uuid='a'), None, 1)])]})
+EXPLANATION = paths({'explanation': [responses.present_explanation(
+    matching.Matcher(request_spec.RequestSpec.from_dict({'vcpus': 1})).explain(
+        [(matching.Node(id=1, uuid='a'), None, 1)]))]})
 
-QUOTA = paths({'quota': [exception.QuotaExceeded('', 0, 0, 0).quota]})
+QUOTA = paths({'quota': [vars(verdicts.Quota('', 0, 0, 0))]})
 
 COLLECTION = '/v1/reservations'
 ONE = '/v1/reservations/{instance_uuid}'
@@ -107,6 +114,8 @@ CAPACITY = '/v1/reservations/capacity'
 HOSTS = '/v1/reservations/hosts'
 HOST = '/v1/reservations/hosts/{host}'
 GROUPS = '/v1/reservations/groups'
+NOTICES = '/v1/reservations/notices'
+NOTICE = '/v1/reservations/notices/{uuid}'
 GROUP = '/v1/reservations/groups/{uuid}'
 #: Keys that only a dry run of a group has.
 DRY_RUN_OF_GROUP = {'members', 'domains', 'segments', 'level'}
@@ -128,6 +137,11 @@ ONE_GROUP = attributes(groups.Group) - {'members', 'domains', 'segments'}
     ('GET', GROUPS, 'query', groups.LIST_QUERY.schema),
     ('GET', GROUP, 'query', groups.SHOW_QUERY.schema),
     ('GET', CAPACITY, 'query', capacity.QUERY.schema),
+    ('GET', NOTICES, 'query', notices.LIST_QUERY.schema),
+    ('POST', NOTICES, 'body', {'properties': dict.fromkeys(
+        notices.CREATE_BODY.schema['properties'], {})}),
+    ('PATCH', NOTICE, 'query', notices.UPDATE_QUERY.schema),
+    ('PATCH', NOTICE, 'body', notices.PATCH_BODY.schema['items']),
     ('GET', HOSTS, 'query', hosts.LIST_QUERY.schema),
     ('PUT', HOST, 'body', hosts.ACQUIRE_BODY.schema),
     ('PUT', HOST, 'path', {'properties': {
@@ -164,6 +178,9 @@ def test_request_parameters_of_a_new_group():
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
      {'capacity', 'next', *attributes(capacity.Profile)}),
+    ('GET', NOTICES, {'notices', 'next', *attributes(notices.Notice)}),
+    ('POST', NOTICES, {'notices'}),
+    ('PATCH', NOTICE, {'notices'}),
     ('GET', HOSTS, {'hosts', 'next', *attributes(hosts.Host)}),
     ('PUT', HOST, {'host', 'holder', 'expires_at'}),
     ('DELETE', HOST, set()),
@@ -176,6 +193,7 @@ def test_response_parameters(method, path, names):
 @pytest.mark.parametrize(('method', 'path', 'headers'), [
     ('POST', COLLECTION, {'Location', 'Retry-After'}),
     ('POST', GROUPS, {'Location'}),
+    ('POST', NOTICES, {'Location'}),
     ('GET', CAPACITY, {'Age', 'Cache-Control'}),
 ])
 def test_headers(method, path, headers):
@@ -204,7 +222,7 @@ def test_fence():
     _, _, text = REFERENCE.partition('\nFence\n=====\n')
     assert re.findall(r'^   \* - ``(\w+)``$', text, re.MULTILINE) == [
         *fence.PARAMETERS.schema['properties']]
-    for name in fence.HEADER, fence.ANSWER_HEADER:
+    for name in fence.HEADER, fence.RESPONSE_HEADER:
         assert name in text and name in PAGES['explanation/security']
 
 
@@ -255,29 +273,88 @@ def test_policies(rule):
     assert '.. show-policy::' in PAGES['reference/policy']
 
 
-@pytest.mark.parametrize('package', [
-    'ironic_reservations/api', 'ironic_reservations/cmd',
-    'ironic_reservations/fleet', 'ironic_reservations/matching',
-    'ironic_reservations/osc/audit', 'ironic_reservations/reservations',
-    'nova_driver'])
+# Horizon finds the modules below these packages by their names.
+PACKAGES = sorted(
+    path.parent for folder in ('ironic_reservations', 'nova_driver')
+    for path in (ROOT / folder).rglob('__init__.py')
+    if path.parent.parent.name != 'horizon')
+
+
+def read_docstring(package):
+    return ast.get_docstring(ast.parse((package / '__init__.py').read_text()))
+
+
+@pytest.mark.parametrize('package', PACKAGES, ids=lambda path: path.name)
 def test_modules_are_listed(package):
-    """The contributor guide and the package's docstring list all modules."""
-    modules = {path.stem for path in (ROOT / package).glob('[!_]*.py')}
-    assert modules <= {*re.findall(r'``(?:cmd/)?(\w+)\.py``',
-                                   PAGES['contributor'])}
-    names = {name for entry in re.findall(
-        r'^\* (``.*?):', (ROOT / package / '__init__.py').read_text(),
-        re.MULTILINE | re.DOTALL) for name in re.findall(r'``(\w+)``', entry)}
-    assert not names or names == modules
+    """The docstring lists all modules; the contributor guide includes it."""
+    names = [name for entry in re.findall(
+        r'^\* (``.*?):', read_docstring(package), re.MULTILINE | re.DOTALL)
+        for name in re.findall(r'``(\w+)``', entry)]
+    assert sorted(names) == sorted(
+        path.stem for path in package.glob('[!_]*.py'))
+    assert (f'.. include:: ../../{package.relative_to(ROOT)}/__init__.py\n'
+            '      :start-after: """\n'
+            '      :end-before: """\n') in PAGES['contributor']
 
 
-def test_modules_of_the_contributor_guide_exist():
-    paths = ['/setup.py', *(f'/{path}' for folder in (
-        'ironic_reservations', 'migrations', 'nova_driver', 'tests', 'tools')
-        for path in (ROOT / folder).rglob('*.py'))]
-    assert [name for name in re.findall(
-        r'``([\w/]+\.py)``', PAGES['contributor'])
-        if not any(path.endswith(f'/{name}') for path in paths)] == []
+def find_paths():
+    """Yield all files and folders of the tree, with a slash before each."""
+    for path in ROOT.iterdir():
+        yield from (f'/{inner.relative_to(ROOT)}' for inner in [
+            path, *([] if path.name in ('.git', '.tox')
+                    else path.rglob('*'))])
+
+
+def find_definitions(paths):
+    """Return the names that each package, module and class defines."""
+    definitions = collections.defaultdict(set)
+    for path in paths:
+        _, *folders, name = path.split('/')
+        if not path.endswith('.py'):
+            continue
+        for outer, inner in itertools.pairwise(
+                [*folders, name.removesuffix('.py')]):
+            definitions[outer].add(inner)
+        tree = ast.parse((ROOT / path[1:]).read_text())
+        for scope in ast.walk(tree):
+            if isinstance(scope, ast.Module | ast.ClassDef):
+                definitions[getattr(scope, 'name', None)
+                            or name.removesuffix('.py')].update(
+                    getattr(node, 'name', None) or getattr(node, 'id', None)
+                    or getattr(node, 'attr', None) for node in ast.walk(scope)
+                    if isinstance(getattr(node, 'ctx', ast.Store()),
+                                  ast.Store))
+    return definitions
+
+
+def test_names_in_the_contributor_guide():
+    """It names only files, modules, classes, functions and tests that exist.
+
+    A single word has to occur somewhere in the code; "module.function" and
+    "Class.method" have to be defined so.
+    """
+    paths = [*find_paths()]
+    definitions = find_definitions(paths)
+    text = '\n'.join((ROOT / path[1:]).read_text() for path in paths if (
+        re.search(r'(\.(py|sh|yaml|cfg|toml|ini)|Makefile)$', path)))
+    words = {*re.findall(r'\w+', text)}
+
+    def exists(name):
+        if '/' in name or re.search(
+                r'\.(py|rst|inc|in|cfg|toml|txt|svg)$', name):
+            return any(path.endswith(f'/{name}'.rstrip('/'))
+                       for path in paths)
+        if '.' in name:
+            return name in text or all(
+                inner in definitions[outer]
+                for outer, inner in itertools.pairwise(name.split('.')))
+        return name in words
+
+    guide = '\n'.join([PAGES['contributor'], *map(read_docstring, PACKAGES)])
+    names = re.findall(r'``([\w.][\w./]*)(?:=\w+)?``', guide)
+    assert {name for name in names if not exists(name)} <= {
+        # Folders that are created, and one of Horizon.
+        '.tox', 'dist', 'openstack_dashboard/local/enabled'}
 
 
 #: Each role implies the ones before it.
@@ -358,6 +435,9 @@ def find_command_lines():
                      *re.findall(r'^ *((?:.*\\\n)*.*)$', blocks,
                                  re.MULTILINE)]:
             yield page, re.sub(r'\\\n\s*', '', line)
+        for line in re.findall(r'``((?:make|tox|python -m) [^`]*[^`-])``',
+                               text):
+            yield page, line
 
 
 def find_commands(pattern):
@@ -382,14 +462,59 @@ def test_client_commands_on_the_pages(arguments):
     parser.parse_args(shlex.split(re.sub(r'\$[A-Z]+', '8', arguments)))
 
 
-def test_guide_that_can_be_pasted():
+@pytest.mark.parametrize(('is_trial', 'members', 'image'), [
+    (False, 8, 'debian'), (True, 3, trial_cloud.IMAGE)])
+def test_guide_that_can_be_pasted(is_trial, members, image):
     """Its blocks, one after the other, set all variables that they use."""
-    blocks = find_blocks(PAGES['how-to/set-aside'], 'bash')
+    first, *blocks = find_blocks(PAGES['how-to/set-aside'], 'bash')
+    if is_trial:
+        _, _, text = PAGES['how-to/set-aside'].partition('In the trial cloud')
+        blocks = re.findall(r'^ {6}\$ (.*)$', text.partition('#.')[0],
+                            re.MULTILINE) + blocks
     output = programs.run('bash', '-euc', '\n'.join([
-        'openstack() { echo "$*"; }', *blocks]))
+        'openstack() { echo "$OS_CLOUD: $*"; }', first, *blocks]))
     [group] = set(re.findall(r'--uuid (\S+)', output))
     assert f'group show {group}' in output
-    assert output.count(f'reservations:claim={group} server-') == 8
+    assert re.findall('^(.*): server create (.*)$', output, re.MULTILINE) == [
+        ('demo', f'--flavor {trial_cloud.FLAVOR} --image {image} --network '
+                 f'{trial_cloud.NETWORK} --property '
+                 f'reservations:claim={group} server-{number}')
+        for number in range(1, members + 1)]
+    assert {*re.findall('^([^:]*):', output, re.MULTILINE)} <= {
+        *trial_cloud.USERS}
+
+
+@pytest.mark.parametrize('page', [
+    'how-to/nova', 'how-to/deploying', 'explanation/driver'])
+def test_number_of_attempts(page):
+    """Nova's conductor counts them, and has a configuration of its own."""
+    assert re.search('nova-conductor.*attempts', PAGES[page])
+
+
+def test_filter_of_nova_api(tmp_path):
+    """The guide makes the file of the trial cloud, whose tests use it."""
+    command, = re.findall(r'# (sed .*?api-paste\.ini)$',
+                          PAGES['how-to/servers'], re.DOTALL | re.MULTILINE)
+    path = tmp_path / 'api-paste.ini'
+    path.write_bytes(
+        pathlib.Path(sys.prefix, 'etc/nova/api-paste.ini').read_bytes())
+    programs.run('sh', '-ec', command.replace('/etc/nova/api-paste.ini',
+                                              str(path)))
+    text = '\n'.join((path.read_text(), (
+        SOURCE / 'examples/api-paste.ini').read_text()))
+    trial_cloud.write_paste_config(tmp_path)
+    assert path.read_text() == text
+
+
+def test_constraints_of_installations():
+    """They are the operator's, as pip must change no library of Ironic's."""
+    pages = {**PAGES, 'README': (ROOT / 'README.rst').read_text()}
+    names = {page: re.findall(r'pip install -c (\S+)', text)
+             for page, text in pages.items() if page != 'contributor'}
+    assert {page for page in names if names[page]} == {
+        'README', *(f'how-to/{name}' for name in (
+            'dashboard', 'install', 'nova', 'quota', 'upgrade'))}
+    assert {*itertools.chain(*names.values())} == {'YOUR-CONSTRAINTS'}
 
 
 @pytest.mark.parametrize(('program', 'arguments'), find_commands(
@@ -407,7 +532,7 @@ def test_server_commands_on_the_pages(program, arguments):
 
 
 @pytest.mark.parametrize(('program', 'arguments'), find_commands(
-    r'^(make|tox|\S+python -m) (.*?)(?: +# .*)?$'))
+    r'^(make|tox|\S+python -m|python -m(?= tests)) (.*?)(?: +# .*)?$'))
 def test_development_commands_on_the_pages(program, arguments):
     """The target, environment or module exists, and so do the files."""
     target, *others = shlex.split(arguments)
@@ -418,7 +543,7 @@ def test_development_commands_on_the_pages(program, arguments):
         assert f'testenv:{others.pop(0)}' in setup
     elif program == 'make':
         targets = {target, *(word for word in others if '=' not in word)}
-        matches = re.findall(r'^([a-z-]+):|^##     ([a-z0-9]+) ',
+        matches = re.findall(r'^([a-z-]+):|^##     ([a-z0-9.-]+) ',
                              (ROOT / 'Makefile').read_text(), re.MULTILINE)
         assert targets <= {name or f'test-{suite}' for name, suite in matches}
     else:
@@ -491,7 +616,8 @@ def test_planned_removals():
 
 def test_tables_on_the_installation_page():
     tables = [table.name for table in models.Base.metadata.sorted_tables]
-    number = ['no', 'one', 'two', 'three', 'four', 'five', 'six'][len(tables)]
+    number = ('no one two three four five six seven eight nine'
+              ).split()[len(tables)]
     assert f' {number} tables ' in PAGES['how-to/install']
     for name in tables:
         assert f'``{name}``' in PAGES['how-to/install']
@@ -504,7 +630,9 @@ QUESTIONS = {
     'How do I install it with Kolla-Ansible?': 'how-to/deploying',
     'What do I change on compute hosts and the scheduler?': 'how-to/nova',
     'How do my hosts with servers get there, and back?': 'how-to/switching',
+    'Do my scripts still work?': 'how-to/scripts',
     'How do I reserve a rack for a project until Friday?': 'how-to/set-aside',
+    'How do I give a rack to a project for months?': 'how-to/pool',
     'How do I reserve several machines at once?': 'how-to/groups',
     'How do I keep a machine for one purpose?': 'how-to/dedicated',
     'How do I keep two servers in different racks?': 'how-to/servers',
@@ -512,6 +640,8 @@ QUESTIONS = {
     'How much may a project reserve?': 'how-to/quota',
     'Who may do what?': 'reference/policy',
     'Why did a server end in ERROR?': 'how-to/troubleshooting',
+    'A machine is broken: what now?': 'how-to/repair',
+    'How do I announce work on a rack?': 'how-to/maintenance',
     'A compute host is dead: what now?': 'how-to/lost-host',
     'May I restart nova-compute while it builds?': 'how-to/restart',
     'How does a second process take over by itself?': 'how-to/standby',
@@ -522,6 +652,7 @@ QUESTIONS = {
     'How do I get rid of it?': 'how-to/uninstall',
     'What do I monitor, and what alerts are there?': 'how-to/monitor',
     'Which extra specs are compared with a node?': 'reference/matching',
+    'Does it meet the requirements of NVIDIA?': 'reference/nvidia',
     'How fast is it with 100,000 nodes?': 'explanation/performance',
     'What can one project do to another?': 'explanation/security',
     'What happens if a database of the cluster fails?':
@@ -531,11 +662,36 @@ QUESTIONS = {
 
 @pytest.mark.parametrize('question', QUESTIONS)
 def test_index_leads_to_the_answer(question):
-    """The index lists the page, which begins with what it is for."""
+    """The index lists the page, which begins with its purpose."""
     page = QUESTIONS[question]
     assert f'\n   {page}\n' in PAGES['index']
     assert re.search(r'^This (?:page|guide|tutorial) ', PAGES[page],
                      re.MULTILINE)
+
+
+@pytest.mark.parametrize(('word', 'page'), [
+    ('taint', 'how-to/dedicated'), ('cordon', 'how-to/repair'),
+    ('quota', 'how-to/quota'), ('drain', 'how-to/lost-host'),
+    ('pool', 'how-to/pool')])
+def test_words_of_other_systems_on_the_index(word, page):
+    assert re.search(rf'^\* :doc:`{page}`: .*\b{word}\b', PAGES['index'],
+                     re.MULTILINE)
+
+
+def test_scripts_for_nvidias_suite():
+    """All are on the page, and steps in the files of the suite."""
+    folder = SOURCE / 'examples/nvidia'
+    assert {*re.findall(r':download:`[^`]* </examples/nvidia/([^>]*)>`',
+                        PAGES['reference/nvidia'])} == {
+        path.name for path in folder.iterdir() if path.is_file()}
+    steps = [step for path in folder.glob('*.yaml')
+             for command in yaml.safe_load(path.read_text())[
+                 'commands'].values() for step in command['steps']]
+    # NVIDIA has it in a suite for Kubernetes.
+    assert {f'{step["name"]}.py' for step in steps} | {'cordon_node.py'} == {
+        path.name for path in folder.glob('[!_]*.py')}
+    for step in steps:
+        assert step['command'] == f'python ./{step["name"]}.py'
 
 
 def test_all_pages_are_in_the_index():
@@ -551,7 +707,7 @@ def test_links_of_the_readme():
             and not (ROOT / link).is_file()] == []
 
 
-@pytest.mark.parametrize('path', sorted(SOURCE.glob('*.svg')),
+@pytest.mark.parametrize('path', sorted((SOURCE / '_images').glob('*.svg')),
                          ids=lambda path: path.stem)
 def test_pictures_are_shown_and_described(path):
     """Each has a text for readers who cannot see it, and a dark variant."""

@@ -2,12 +2,14 @@
 """Explanations of why no node matches: counts that sum up, in order."""
 
 import dataclasses
-import itertools
 import json
+import random
 
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations import values
+from ironic_reservations.api import responses
 from ironic_reservations.matching import request_spec
 from tests.unit import tables
 
@@ -30,7 +32,10 @@ def matcher(**body):
 
 
 def list_names(**body):
-    return [constraint.name for constraint in matcher(**body).constraints]
+    *names, pool = [
+        constraint.name for constraint in matcher(**body).constraints]
+    assert pool == 'pool'
+    return names
 
 
 def node(memory=4096, resource_class='gold', traits=(), **more):
@@ -41,7 +46,7 @@ def node(memory=4096, resource_class='gold', traits=(), **more):
 
 def explain(matcher_, *groups):
     """Explain, and check rules that apply to all explanations."""
-    explanation = matcher_.explain(groups)
+    explanation = responses.present_explanation(matcher_.explain(groups))
     assert [*explanation][:2] == ['considered', 'eliminated']
     assert explanation.keys() <= {'considered', 'eliminated', 'nearest'}
     assert explanation['considered'] == sum(count for *_, count in groups)
@@ -53,7 +58,8 @@ def explain(matcher_, *groups):
         assert list(entry) == ['by', 'nodes'] and entry['nodes'] > 0
     # It is JSON, and does not depend on the order of the nodes.
     assert json.loads(json.dumps(explanation)) == explanation
-    assert matcher_.explain(groups[::-1]) == explanation
+    assert responses.present_explanation(
+        matcher_.explain(groups[::-1])) == explanation
     return explanation
 
 
@@ -148,17 +154,18 @@ def test_node_counts_for_the_first_constraint_that_it_violates():
                                       'nodes': 4}
 
 
-@pytest.mark.parametrize('reasons', list(itertools.islice(
-    itertools.permutations(matching.REASONS), 0, None, 4_400_000)), ids=str)
+@pytest.mark.parametrize('reasons', [
+    random.Random(seed).sample(matching.REASONS, len(matching.REASONS))
+    for seed in range(10)], ids=str)
 def test_order_of_reasons(reasons):
     explanation = explain(
         matcher(memory_mb=1),
         *((node(), reason, number) for number, reason
           in enumerate(reasons, start=1)))
     assert [entry['by'] for entry in explanation['eliminated']] == [
-        'allocated', 'reserved', 'maintenance', 'not available', 'retired',
-        'power state unknown', 'child node', 'health', 'deferred action',
-        'locked']
+        'pool', 'allocated', 'reserved', 'maintenance', 'not available',
+        'retired', 'power state unknown', 'child node', 'health',
+        'deferred action', 'cordoned', 'prepared', 'locked']
     assert 'nearest' not in explanation
 
 
@@ -204,11 +211,12 @@ def test_nearest_is_the_only_cause_for_most_free_nodes():
 
 def test_nodes_of_other_projects_are_left_out():
     project_matcher = matching.Matcher(
-        request_spec.RequestSpec.from_dict({'memory_mb': 8192}), 'mine')
-    assert project_matcher.explain([
+        request_spec.RequestSpec.from_dict({'memory_mb': 8192}),
+        values.Ownership('mine', 'project'))
+    assert responses.present_explanation(project_matcher.explain([
         (node(), None, 1), (node(owner='yours'), 'reserved', 2),
         (node(owner='mine'), None, 4), (node(lessee='mine'), None, 8),
-        (node(8192, owner='yours', lessee='mine'), 'locked', 16)]) == {
+        (node(8192, owner='yours', lessee='mine'), 'locked', 16)])) == {
         'considered': 28,
         'eliminated': [{'by': 'memory_mb>=8192', 'nodes': 12},
                        {'by': 'locked', 'nodes': 16}],

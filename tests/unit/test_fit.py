@@ -49,6 +49,7 @@ def test_best_fit(body, best_first):
     for order in itertools.permutations(best_first):
         assert sorted(order, key=matcher.fit) == best_first
 
+
 def test_boot_mode_of_the_image_is_requested():
     matcher = tables.make_matcher(tables.image(hw_firmware_type='uefi'))
     plain, uefi, more = (tables.make_node({'capabilities': text})

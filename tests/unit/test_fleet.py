@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The newest count of a process: which request counts, and which waits."""
 
+import array
 import dataclasses
 import functools
 import gc
@@ -11,7 +12,9 @@ import weakref
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import counting
+from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import domains
 from ironic_reservations.fleet import profiles
@@ -21,7 +24,7 @@ from tests.unit import tables
 
 
 class Counter:
-    """A function that counts the fleet, and how often it does so.
+    """A function that counts the fleet, and the number of its calls.
 
     :param seconds: duration of a count.
     :param gate: an Event that every count waits for.
@@ -169,13 +172,12 @@ class Parts:
     def __init__(self, number, seconds=0):
         self.number, self.seconds, self.calls = number, seconds, 0
 
-    def __call__(self, resource_class=None):
+    def __call__(self):
         rows = []
         for number in range(self.number):
             time.sleep(self.seconds)
             self.calls += 1
-            if resource_class in (None, f'c{number}'):
-                rows.append(profile(resource_class=f'c{number}'))
+            rows.append(profile(resource_class=f'c{number}'))
             yield (functools.partial(profiles.Fleet.from_counts, list(rows)),
                    number + 1 < self.number)
 
@@ -206,6 +208,32 @@ def test_old_count_is_used_while_a_large_fleet_is_counted(
     assert [latest.get_recent() for _ in range(2)] == [(old, False)] * 2
     new, whole = latest.get_recent()
     assert whole and new is not old and parts.calls == 6
+
+
+@pytest.mark.parametrize('before, number, after', [
+    (1, 1, [True, False]),
+    (3, 3, [False, False, True, False]),
+    # The count in progress has begun before the change.
+    (4, 3, [False, True, False, False, True, False]),
+], ids=['small', 'large', 'in progress'])
+def test_fleet_is_counted_in_turn_after_a_change_of_a_pool(
+        share, monkeypatch, before, number, after):
+    """No request waits for more than its part of the count.
+
+    :param before: number of requests before the change.
+    :param number: number of parts of a count.
+    :param after: whether each request after it completes a count.
+    """
+    parts = Parts(number, 0.001)
+    latest = counts.Latest(parts)
+    for _ in range(number):
+        latest.get_recent()
+    if before > number:
+        monkeypatch.setattr(counts, 'AGE_TO_COST', 0)
+        latest.get_recent()
+        monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
+    latest.record_pools()
+    assert [latest.get_recent()[1] for _ in after] == after
 
 
 def test_fresh_count_does_not_continue_an_old_one(share):
@@ -250,137 +278,6 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
     assert results[0][0].total == 2
 
 
-# Resource classes
-
-class Classes(Parts):
-    """A fleet of c0, c1 and c2, counted in one part or by class.
-
-    :ivar calls_by_class: the class of each count; None for all.
-    """
-
-    def __init__(self, seconds=0.001, number=3):
-        super().__init__(number, seconds)
-        self.calls_by_class = []
-
-    def __call__(self, resource_class=None):
-        self.calls_by_class.append(resource_class)
-        *_, (make_fleet, _) = super().__call__(resource_class)
-        yield make_fleet, False
-
-
-def list_classes(fleet):
-    return sorted(group.node.resource_class for group in fleet.groups)
-
-
-ALL = ['c0', 'c1', 'c2']
-
-
-@pytest.mark.parametrize('requests', [
-    # Seconds since the start, the class that a request names, the classes of
-    # the nodes that it searches, and whether it has completed a count. A count
-    # is used for 5 seconds.
-    pytest.param([
-        (0, 'c1', ['c1'], True), (4, 'c1', ['c1'], False),
-        (6, 'c1', ALL, True), (7, 'c1', ALL, False), (12, 'c1', ALL, True)],
-        id='one class'),
-    pytest.param([
-        (0, 'c1', ['c1'], True), (1, 'c0', ALL, True), (2, 'c1', ALL, False),
-        (7, 'c2', ALL, True)], id='two classes'),
-    pytest.param([
-        (0, 'c1', ['c1'], True), (1, None, ALL, True), (2, 'c1', ALL, False),
-        (3, None, ALL, False)], id='no class, later'),
-    pytest.param([
-        (0, None, ALL, True), (1, 'c1', ALL, False), (6, 'c1', ALL, True)],
-        id='no class, first'),
-    pytest.param([
-        (0, 'c9', [], True), (1, 'c9', [], False), (2, 'c0', ALL, True)],
-        id='unknown class'),
-])
-def test_first_request_counts_only_its_class(requests, monkeypatch):
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 50)
-    clock = [0.0]
-    monkeypatch.setattr(counts.time, 'monotonic', lambda: clock[0])
-    latest, results = counts.Latest(Classes()), []
-    monkeypatch.setattr(time, 'sleep', lambda _: clock.append(
-        clock.pop() + 0.1 / 3))
-    for second, resource_class, *_ in requests:
-        clock[0] = second
-        fleet, complete = latest.get_recent(resource_class)
-        results.append((second, resource_class, list_classes(fleet),
-                        complete))
-    assert results == requests
-
-
-def test_class_is_not_counted_where_the_fleet_was(monkeypatch):
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
-    fleet = Classes()
-    latest = counts.Latest(fleet)
-    latest.get_fleet(0)
-    assert list_classes(latest.get_recent('c1')[0]) == ALL
-    assert fleet.calls_by_class == [None]
-
-
-def test_count_of_a_class_is_not_used_after_a_fresh_count(monkeypatch):
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
-    latest = counts.Latest(Classes())
-    latest.get_recent('c1')
-    fresh, _ = latest.get_fleet(0)
-    assert latest.get_recent('c1') == (fresh, False)
-
-
-def test_holds_are_stored_in_the_count_of_a_class(monkeypatch):
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
-    latest = counts.Latest(Classes())
-    fleet, _ = latest.get_recent('c1')
-    latest.record_holds([matching.Node(7, 'x')])
-    assert list(fleet.holds) == [7]
-    latest.record_release(7)
-    assert not fleet.holds
-
-
-def test_large_class_is_counted_with_the_fleet(share):
-    """A part of a class would hide the other nodes for a long time."""
-    latest = counts.Latest(Parts(3, 0.001))
-    results = [latest.get_recent('c2') for _ in range(4)]
-    assert [(list_classes(fleet), complete) for fleet, complete in results
-            ] == [(['c0'], False), (['c0', 'c1'], False), (ALL, True),
-                  (ALL, False)]
-
-
-def test_class_that_cannot_be_counted(monkeypatch):
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
-    fleet, failures = Classes(), [ZeroDivisionError()]
-
-    def fail_once(resource_class=None):
-        if failures:
-            raise failures.pop()
-        return fleet(resource_class)
-
-    latest = counts.Latest(fail_once)
-    with pytest.raises(ZeroDivisionError):
-        latest.get_recent('c0')
-    assert [list_classes(latest.get_recent('c0')[0]) for _ in range(2)] == [
-        ALL] * 2
-
-
-def test_other_requests_for_the_class_wait_for_its_count(monkeypatch):
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
-    gate, calls = threading.Event(), []
-
-    def slow(resource_class=None):
-        calls.append(resource_class)
-        assert gate.wait(60)
-        return Classes()(resource_class)
-
-    latest = counts.Latest(slow)
-    threads, results = start_threads(4, lambda: latest.get_recent('c0'))
-    threads[0].join(0.2)
-    assert results == [] and calls == ['c0']
-    wait_for(threads, gate)
-    assert [list_classes(fleet) for fleet, _ in results] == [['c0']] * 4
-    assert calls == ['c0']
-
-
 # Memory
 
 def test_fleet_is_freed_without_the_garbage_collector():
@@ -392,7 +289,7 @@ def test_fleet_is_freed_without_the_garbage_collector():
     domains.get_domains(matcher, fleet, levels).count_room()
     assert [*search.find_nodes(matcher, fleet)] == []
     assert fleet.total == 2
-    matcher.explain_fleet(fleet)
+    comparison.explain_fleet(matcher, fleet)
     weak = [weakref.ref(fleet), *map(weakref.ref, fleet.groups)]
     gc.disable()
     try:
@@ -410,19 +307,20 @@ _FACTS = {}
 
 def profile(**fields):
     names = ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee',
-             'traits', 'irregular_properties', 'memory_mb', 'cpus',
-             'local_gb', 'cpu_arch', 'capabilities')
+             'pool_project_id', 'traits', 'irregular_properties', 'memory_mb',
+             'cpus', 'local_gb', 'cpu_arch', 'capabilities')
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
     capabilities = facts.pop('capabilities')
     return counting.NodeCount(
         _FACTS.setdefault(str(facts), facts), capabilities,
-        None, None, 0, None, 1, 1)
+        None, None, 0, None, 1, array.array('I', [1]))
 
 
 #: Each property in which profiles differ, compared with the first one.
 PROFILES = [profile(**{**fields, 'capabilities': capabilities})
             for fields in ({}, *({name: value} for name, value in (
                 ('resource_class', 'gold'), ('conductor_group', 'rack-7'),
+                ('pool_project_id', 'p'), ('pool_project_id', 'q'),
                 ('shard', 'a'), ('owner', 'p'), ('lessee', 'p'),
                 ('traits', 'CUSTOM_A'), ('memory_mb', '1024'),
                 ('cpus', '8'), ('local_gb', '100'),
@@ -441,7 +339,9 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize('more', [
-    {}, {'restricted_to': 'p'}, {'ownership': matching.Ownership('p')},
+    {}, *({name: values.Ownership('p', 'project')}
+          for name in ('reach', 'ownership')),
+    {'ownership': values.Ownership('p')}, {'is_claim': True},
     {'policy': group_policy.Policy(
         group_policy.Levels('spread', 'capability:rack'), (('r1', 1),))},
     {'policy': group_policy.Policy(group_policy.Levels('pack', 'shard'))}],
@@ -455,15 +355,28 @@ def test_matching_profiles_are_the_ones_found_one_by_one(body, more):
                 and matcher.matches(item.node)}
     for by in ([], ['shard'], ['shard', 'capability:rack']):
         results = set()
-        for group, matches in matcher.find_profiles(whole_fleet, *by):
+        for group, matches in comparison.find_profiles(
+                matcher, whole_fleet, *by):
             if matches == [group.whole]:
                 assert 'capability:rack' not in by or len(group.profiles) == 1
                 matches = group.profiles
             results.update(matches)
             assert len({matcher.fit_alone(item.node) for item in matches}) == 1
         assert results == expected
-    assert matcher.explain_fleet(whole_fleet) == matcher.explain(
+    assert comparison.explain_fleet(matcher, whole_fleet) == matcher.explain(
         (item.node, None, 1) for item in whole_fleet.profiles)
+
+
+def test_threads_do_not_compute_the_whole_of_a_group(monkeypatch):
+    """Each would use another one; also in a part of the first count."""
+    part = counts.Latest(lambda **_: iter([
+        (functools.partial(profiles.Fleet.from_counts, PROFILES), True),
+        (functools.partial(profiles.Fleet.from_counts, PROFILES), False)]))
+    monkeypatch.setattr(counts, 'AT_ONCE', -1)
+    fleet, is_complete = part.get_recent()
+    assert not is_complete
+    monkeypatch.setattr(profiles, '_make_empty_profile', None)
+    assert sum(group.whole.total for group in fleet.groups) == len(PROFILES)
 
 
 def test_racks_share_a_profile_group():

@@ -14,7 +14,7 @@ import pytest
      [f'#"baremetal:reservation:{rule}": ' for rule in (
          'create', 'create_restricted', 'get', 'list', 'list_all', 'delete',
          'capacity')])])
-def test_sample(generate, lines, capsys):
+def test_generated_sample(generate, lines, capsys):
     generate(['--namespace', 'ironic_reservations'])
     sample = capsys.readouterr().out
     for line in lines:

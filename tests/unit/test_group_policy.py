@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The domains of a group's members, compared with all possible ones."""
 
+import array
 import collections
 import itertools
 import types
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations.fleet import comparison
 from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
+from tests.unit import tables
 
 
 def node(**fields):
@@ -97,6 +100,7 @@ def is_pack(way):
     return way[None] == 0 and len(+way) == 1
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(domains, st.integers(1, 12))
 @pytest.mark.parametrize('policy, obeys', [
     ('spread', is_spread), ('pack', is_pack),
@@ -136,6 +140,7 @@ def count_domains(way):
                if where is not None)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(domains, st.integers(1, 12))
 def test_without_a_policy(by_domain, members):
     free = sum(room.free for room in by_domain.values())
@@ -161,12 +166,14 @@ def test_room_counts_available_nodes():
     matches = [(types.SimpleNamespace(node=node(shard=shard)), [
         types.SimpleNamespace(
             find_domain=lambda levels, shard=shard: (shard, None),
-            available=free, ids=[])])
+            available=free, ids=array.array('I'))])
                for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
-    assert group_plan.count_room(group_plan.find_free_nodes(
-        matches, group_policy.Levels('pack', 'shard'), lambda node: (1,))) == {
-            ('a', None): group_plan.Capacity(3, (1,)),
-            (None, None): group_plan.Capacity(4, (1,))}
+    matcher = matching.Matcher(tables.make_spec({'memory_mb': 1}))
+    fit = matcher.fit(node())
+    assert group_plan.count_room(comparison.find_free_nodes(
+        matcher, matches, group_policy.Levels('pack', 'shard'))) == {
+            ('a', None): group_plan.Capacity(3, fit),
+            (None, None): group_plan.Capacity(4, fit)}
 
 
 # Segments
@@ -196,6 +203,7 @@ def sum_outer(way):
     return sums
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(inner_rooms, st.integers(1, 3), st.integers(1, 4))
 @pytest.mark.parametrize('policy, obeys', [
     ('spread', is_spread), ('pack', is_pack),
@@ -225,6 +233,7 @@ def test_segments_compared_with_all_ways(policy, obeys, room, size, segments):
         assert count_domains(outer) == min(map(count_domains, others))
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(inner_rooms, st.integers(1, 3), st.integers(1, 4))
 def test_segments_of_one_level(room, size, segments):
     room = {(None, inner): capacity for (_, inner), capacity in room.items()}
@@ -240,3 +249,93 @@ def test_segments_fill_the_smallest_sufficient_domains():
     levels = group_policy.Levels('pack', 'shard', 'conductor_group', 2)
     assert group_plan.plan_segments(levels, room, 6) == {
         ('a', 'y'): 4, ('a', 'x'): 2}
+
+
+# Quota
+
+LIMIT = 'baremetal_reservations:CUSTOM_GOLD'
+
+
+def make_free_nodes(numbers):
+    gold, silver = numbers
+    domain = group_plan.FreeNodes()
+    domain.numbers = collections.Counter({'gold': gold, 'silver': silver})
+    domain.ids = {(0,): [1]}
+    return domain
+
+
+limited_domains = st.dictionaries(
+    st.tuples(st.sampled_from(['a', 'b', 'c', None]),
+              st.sampled_from(['x', 'y', None])),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)).filter(any), max_size=5)
+
+
+def list_allowed_ways(free, levels, limit):
+    """Yield all numbers of segments that a limit of gold nodes allows."""
+    size = levels.segment_size
+    places = [where for where in free
+              if levels.inner_by is None or where[1] is not None]
+    for numbers in itertools.product(*(
+            range(sum(free[where]) // size + 1) for where in places)):
+        if sum(max(0, number * size - free[where][1]) for where, number in
+               zip(places, numbers, strict=True)) <= limit:
+            yield collections.Counter(dict(zip(places, numbers, strict=True)))
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(limited_domains, st.integers(0, 5), st.integers(1, 3),
+                  st.booleans())
+@pytest.mark.parametrize('policy, obeys', [
+    ('spread', is_spread), ('pack', is_pack),
+    ('soft-spread', lambda way: True), ('soft-pack', lambda way: True)])
+def test_limit_of_a_class_compared_with_all_ways(
+        policy, obeys, free, limit, size, has_segments):
+    levels = group_policy.Levels(
+        policy, 'shard', *(('conductor_group', size) if has_segments else ()))
+    size = levels.segment_size
+    if not has_segments:
+        free = {(outer, None): numbers for (outer, _), numbers in free.items()}
+    domains_ = {name: make_free_nodes(numbers)
+                for name, numbers in free.items()}
+    possible = [way for way in list_allowed_ways(free, levels, limit)
+                if not +way or obeys(sum_outer(way))]
+    most = max(way.total() for way in possible) * size
+    limits = {LIMIT: limit}
+    assert group_plan.count_members(levels, group_plan.count_room(
+        group_plan.allot(domains_, levels, limits))) == most
+    for members in range(size, most + 2 * size, size):
+        plan = group_plan.plan_group(domains_, levels, members, limits)
+        assert (plan is not None) == (members <= most)
+        if plan is not None:
+            way = collections.Counter({
+                where: number // size
+                for where, number in plan.members.items()})
+            assert +way in [+other for other in possible]
+            # The shares of the domains are within the limit, and suffice.
+            shares = [plan.free[where].numbers for where in plan.members]
+            assert sum(max(0, number - share['silver']) for number, share in
+                       zip(plan.members.values(), shares, strict=True)
+                       ) <= limit
+            assert all(number <= share.total() for number, share in zip(
+                plan.members.values(), shares, strict=True))
+
+
+def test_limits_of_several_classes():
+    """No plan exceeds them."""
+    domains_ = {(name, None): make_free_nodes((2, 2)) for name in 'abc'}
+    levels = group_policy.Levels('soft-spread', 'shard')
+    limits = {LIMIT: 1, LIMIT.replace('GOLD', 'SILVER'): 2}
+    plan = group_plan.plan_group(domains_, levels, 3, limits)
+    assert sorted(plan.members.values()) == [1, 1, 1]
+    assert sum((domain.numbers for domain in plan.free.values()),
+               collections.Counter()) == {'gold': 1, 'silver': 2}
+    assert group_plan.plan_group(domains_, levels, 4, limits) is None
+
+
+def test_plan_allows_only_the_share_of_a_limited_class():
+    domains_ = {(name, None): make_free_nodes((2, 1)) for name in 'ab'}
+    plan = group_plan.plan_group(
+        domains_, group_policy.Levels('spread', 'shard'), 2, {LIMIT: 1})
+    assert [plan.allows((name, None), 'gold', number)
+            for name in 'ab' for number in (0, 1)].count(True) == 1
+    assert plan.allows(('a', None), 'silver', 1)

@@ -31,13 +31,13 @@ ORDER_OF_MARKER = json.loads(base64.urlsafe_b64decode(
 @pytest.mark.parametrize('values', [
     ['a', TIME, 7], ['', datetime.datetime.min, 0],
     ['\U0001F600\n', TIME.replace(microsecond=1), 2 ** 63 - 1]], ids=str)
-def test_values(values):
+def test_marker_values(values):
     marker = markers.encode(ORDER, values)
     assert reservations.LIST_QUERY({'marker': marker})
     assert markers.decode(marker, ORDER, KINDS) == values
 
 
-def test_longest():
+def test_longest_marker():
     marker = markers.encode(ORDER, ['\1' * 255] * 3)
     assert reservations.LIST_QUERY({'marker': marker})
 
@@ -46,7 +46,7 @@ def test_no_marker():
     assert markers.decode(None, ORDER, KINDS) is None
 
 
-def test_uuid():
+def test_uuid_as_marker():
     assert markers.decode(bad_requests.HELD.upper(), ORDER, KINDS,
                           lambda uuid: [uuid]) == [bad_requests.HELD]
 
@@ -97,7 +97,7 @@ def test_forged_text(text):
     lambda marker: marker[:-1], lambda marker: marker[1:],
     lambda marker: marker + 'A', lambda marker: marker + '=',
     lambda marker: 'x', str.swapcase, lambda marker: marker[::-1]])
-def test_damaged(damage):
+def test_damaged_marker(damage):
     marker = markers.encode(ORDER, ['a', TIME, 7])
     with pytest.raises(exception.InvalidInput) as refusal:
         markers.decode(damage(marker), ORDER, KINDS)

@@ -4,8 +4,10 @@
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import expression
+from tests.common import request_keys
 from tests.unit.tables import UUID
 from tests.unit.tables import image
 from tests.unit.tables import make_matcher
@@ -54,8 +56,10 @@ GOLD = make_node({'memory_mb': 1024, 'cpus': 8, 'local_gb': 31})
       for properties in ({}, {'memory_mb': 0}, {'memory_mb': '1GB'})),
     ('min-disk-not-stated', {'image': {'min_disk': 1}},
      make_node({'memory_mb': 1}), True),
-    ('not-matched', {'memory_mb': 1, 'vcpu_weight': 9, 'rxtx_factor': 9.5,
-                     'name': 'bm.small', 'flavorid': '7'}, GOLD, True),
+    ('not-matched', {
+        'memory_mb': 1, 'rxtx_factor': 9.5,
+        **request_keys.values(is_in_spec=True, is_compared=False)}, GOLD,
+     True),
 )
 def test_sizes(body, node, expected):
     assert matches(body, node) is expected
@@ -193,7 +197,7 @@ EXACT = {'reservations:match': 'exact'}
     ('decimal-string', {'memory_mb': 1024, 'extra_specs': EXACT},
      make_node({'memory_mb': '1024.0'}), True),
 )
-def test_exact(body, node, expected):
+def test_exact_sizes(body, node, expected):
     assert matches(body, node) is expected
 
 
@@ -603,8 +607,12 @@ def test_unknown_class_of_amount_0_is_ignored(name):
 def test_project_sees_nodes_that_it_owns_or_leases(owner, lessee, expected):
     spec = make_spec({'memory_mb': 0})
     node = make_node(owner=owner, lessee=lessee)
-    assert matching.Matcher(spec, 'mine').is_visible(node) is expected
-    # This includes nodes without owner and lessee.
-    assert matching.Matcher(spec, 'mine', True).is_visible(node) is (
-        expected or owner is None and lessee is None)
-    assert matching.Matcher(spec).is_visible(node) is True
+    for kind, is_visible in (
+            ('project', expected), ('any', True),
+            ('project_or_none', expected or owner is lessee is None)):
+        ownership = values.Ownership('mine', kind)
+        assert ownership.covers(owner, lessee) is is_visible
+        assert matching.Matcher(
+            spec, reach=ownership).is_visible(node) is is_visible
+        assert matching.Matcher(
+            spec, ownership=ownership).matches(node) is is_visible

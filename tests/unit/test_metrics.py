@@ -8,17 +8,18 @@ import sys
 from prometheus_client import multiprocess
 import pytest
 
-from ironic_reservations import constants
 from ironic_reservations import matching
-from ironic_reservations.matching import explanation
+from ironic_reservations import values
+from ironic_reservations import verdicts
+from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import constraints
 from ironic_reservations.matching import group_policy
-from ironic_reservations.reservations import quotas
+from ironic_reservations.shared import constants
 from tests.unit import tables
 
 
 def cause(*eliminated):
-    return explanation.find_cause({'eliminated': [
-        {'by': by, 'nodes': nodes} for by, nodes in eliminated]})
+    return explanation.find_cause(verdicts.Explanation(1, dict(eliminated)))
 
 
 @pytest.mark.parametrize('eliminated, expected', [
@@ -36,7 +37,7 @@ def cause(*eliminated):
     ([('reserved', 90), ('malformed properties', 2)],
      'malformed properties'),
 ], ids=str)
-def test_cause(eliminated, expected):
+def test_cause_of_a_refusal(eliminated, expected):
     assert cause(*eliminated) == expected
 
 
@@ -48,16 +49,16 @@ def test_causes_are_few():
     names |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
     names |= {constraint.name for constraint in matching.Matcher(
         tables.make_spec({'memory_mb': 1}),
-        used_up=frozenset({quotas.UsedUp('CUSTOM_GOLD')})).constraints}
-    names |= {matching.Ownership('a', or_none).constraint.name
-              for or_none in (False, True)}
+        used_up=frozenset({'CUSTOM_GOLD'})).constraints}
+    names |= {constraints.make_ownership(values.Ownership('a', kind)).name
+              for kind in ('project', 'project_or_none')}
     names |= {group_policy.name_policy(policy, 'resource_class')
               for policy in constants.POLICIES}
-    constraint, = matching.Matcher(
+    constraint, _ = matching.Matcher(
         tables.make_spec({}), dedicated=('CUSTOM_*',)).constraints
     names |= {*constraint.list_unmet(tables.make_node(
         traits=frozenset(['CUSTOM_A'])))}
-    names |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
+    names |= {'members=3', 'lessee', 'resources:VGPU=1', explanation.MALFORMED}
     names |= {*matching.REASONS} - {matching.CLAIMABLE}
     assert {cause((name, 1)) for name in names} | {cause()} == {
         *explanation.CAUSES}
@@ -97,11 +98,13 @@ def test_quota_is_a_cause(tmp_path):
     folder = tmp_path / 'a' / 'b'
     run('''
 from ironic_reservations import exception
+from ironic_reservations import verdicts
 from ironic_reservations.api import errors
 
 ask()
 for _ in range(3):
-    errors.make_response(exception.QuotaExceeded('secret', 1, 1, 1))
+    errors.make_response(exception.QuotaExceeded(
+        verdicts.Quota('secret', 1, 1, 1)))
 ''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(folder))
     assert {path.name.partition('_')[0] for path in folder.iterdir()} == {
         'counter', 'histogram'}

@@ -22,8 +22,8 @@ class Compute:
     def services(self, binary, host=None):
         self._time += 1
         return [types.SimpleNamespace(**{
-            'state': 'down', 'is_forced_down': False, 'updated_at':
-            self._time if service.get('beats') else 0,
+            'state': 'down', 'status': 'enabled', 'is_forced_down': False,
+            'updated_at': self._time if service.get('beats') else 0,
             'availability_zone': 'nova', **service})
             for service in self._services
             if host in (None, service['host'])]
@@ -49,7 +49,10 @@ def test_from_a_host_that_is_down(check_move, source):
 
 
 @pytest.mark.parametrize('source, target, words', [
-    ({'state': 'up'}, UP, 'service on a is up'),
+    ({'state': 'up'}, UP, 'on a is up: disable it first, and stop nova-c'),
+    ({'state': 'up', 'status': 'disabled'}, UP, 'on a is up: stop nova-c'),
+    # What cannot be mended by stopping the source comes first.
+    ({'state': 'up'}, {'host': 'b'}, 'service on b is not up'),
     ({'is_forced_down': True, 'beats': True}, UP, 'service on a is up'),
     ({}, {'host': 'b'}, 'service on b is not up'),
     ({}, {'host': 'c', 'state': 'up'}, 'service on b is not up'),
@@ -57,7 +60,7 @@ def test_from_a_host_that_is_down(check_move, source):
     ({'availability_zone': 'other'}, UP, 'is in availability zone nova'),
 ], ids=str)
 @pytest.mark.parametrize('force', [False, True])
-def test_refused(check_move, source, target, words, force):
+def test_refused_move(check_move, source, target, words, force):
     services = {'host': 'a', **source}, target
     if force and ('zone' in words or 'no compute' in words):
         check_move(*services, force=True)
@@ -66,6 +69,6 @@ def test_refused(check_move, source, target, words, force):
         check_move(*services, force=force)
 
 
-def test_to_itself(check_move):
+def test_move_to_the_same_host(check_move):
     with pytest.raises(exceptions.CommandError, match='Both hosts are b'):
         check_move(UP, target='b', source='b')

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ironic_reservations import names
+from ironic_reservations.shared import names
 
 ROWS = [{'resource_class': 'baremetal.gold', 'shard': 'east',
          'conductor_group': 'Rack', 'traits': ['CUSTOM_NVME'],

@@ -5,8 +5,13 @@
 other suites with it, and tests/hostile requests that are derived from it.
 """
 
+import hashlib
+import json
 import os
+import pathlib
 import re
+import shutil
+import sys
 
 import jsonschema_rs
 import pytest
@@ -16,9 +21,11 @@ from ironic_reservations.api import errors
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
 from tests.common import openapi as checks
+from tests.common import programs
 from tests.unit import test_docs
 from tools import openapi
 
+ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = checks.DOCUMENT
 OPERATIONS = [
     pytest.param(path, method, handler, id=handler.__name__)
@@ -46,6 +53,33 @@ def test_document_is_current():
 def test_document_is_valid():
     schemathesis.from_dict(DOCUMENT).validate()
     assert DOCUMENT['info']['version'] == version.OWN_VERSION
+
+
+#: SHA-256 of the interface of each version. Only add lines at the end; the
+#: last one may change until a release has its version.
+DIGESTS = {
+    '1.8':
+        '3a8ed27034e735e9d922aada95c8e056174362de308e7846dfbc6f48cfe58595',
+}
+
+
+def select_interface(value):
+    """Return a part of the document without its texts and examples."""
+    if isinstance(value, list):
+        return [select_interface(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: select_interface(item) for key, item in value.items()
+            if not (key in ('description', 'summary') and isinstance(item, str)
+                    or key == 'examples')}
+
+
+def test_interface_changes_with_the_version():
+    text = json.dumps(select_interface(DOCUMENT), sort_keys=True)
+    current = version.OWN_VERSION, hashlib.sha256(text.encode()).hexdigest()
+    assert [*DIGESTS.items()][-1] == current, (
+        'The interface has changed: raise OWN_VERSION and add a line to '
+        'DIGESTS, see "Every addition" in the contributor guide')
 
 
 def test_routes():
@@ -137,6 +171,28 @@ def test_all_samples_are_examples():
         assert f'"{path.stem}": {{' in text
 
 
+@pytest.mark.long
+def test_record(tmp_path):
+    """With a new parameter, a new key and another sample."""
+    tree = tmp_path / 'tree'
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns('.*', 'build'))
+    (tree / '.tox').mkdir()
+    (tree / '.tox/py3').symlink_to(sys.prefix)
+    document = json.loads(openapi.PATH.read_text())
+    del document['paths']['/v1/reservations']['get']['parameters'][0]
+    del document['components']['schemas']['Reservation']['properties']['state']
+    sample = 'samples/reservation-show-response.json'
+    for name, value in ('openapi.json', document), (sample, {}):
+        (tree / 'api-ref/source' / name).write_text(json.dumps(value))
+    # Below make, another make would have the variables of the first.
+    programs.run('make', '-o', 'environment', 'api-ref', cwd=tree, env={
+        name: value for name, value in os.environ.items()
+        if not name.startswith(('MAKE', 'PYTEST'))})
+    for name in 'openapi.json', sample:
+        assert (tree / 'api-ref/source' / name).read_text() == (
+            openapi.SOURCE / name).read_text()
+
+
 def list_patterns(value):
     if isinstance(value, dict):
         if isinstance(value.get('pattern'), str):
@@ -149,6 +205,6 @@ def list_patterns(value):
 
 @pytest.mark.parametrize('pattern', sorted({*list_patterns(DOCUMENT)}))
 def test_patterns_are_those_of_ecmascript(pattern):
-    """They compile without Python, and nothing means something else there."""
+    """They compile without Python, and mean the same there."""
     assert jsonschema_rs.Draft202012Validator({'pattern': pattern})
     assert not re.search(r'\\[AZ]|\(\?[ims]', pattern)

@@ -21,7 +21,7 @@ NODE = '/v1/nodes/11111111-2222-4333-8444-555555555555'
 #: Beginnings of texts that the expressions of a module match; the rest is one
 #: of PARTS, many times, and END.
 PREFIXES = {
-    'ironic_reservations.resources': ['resources', 'resources:'],
+    'ironic_reservations.shared.resources': ['resources', 'resources:'],
     'ironic_reservations.matching.constraints': ['', '-', '[', "['", '[a'],
     'ironic_reservations.matching.expression': ['', '<', 's='],
     'ironic_reservations.matching.nodes': ['', '1', '1.', '1e'],
@@ -30,11 +30,14 @@ PREFIXES = {
         'capabilities:', 'CUSTOM_'],
     'ironic_reservations.api.limits': ['', '"', '"\\'],
     'ironic_reservations.api.routes': ['/v1/reservations', '/v1/'],
-    'ironic_reservations.fence': [NODE, f'{NODE}/.', '/v1/volume/targets'],
+    'ironic_reservations.api.fence': [NODE, f'{NODE}/.', '/v1/volume/targets'],
     'ironic_reservations.api.markers': [''],
-    'ironic_reservations.names': ['', 's'],
+    'ironic_reservations.horizon.forms': ['', 'a', 'a='],
+    'ironic_reservations.shared.names': ['', 's'],
     'ironic_reservations.osc.units': ['', '1'],
-    'ironic_reservations.spelling': ['resources', 'trait'],
+    'ironic_reservations.shared.spelling': ['resources', 'trait'],
+    'nova_driver.named_node': ['', '/a', '/servers'],
+    'nova_driver.node_faults': ['', 'Node failed', 'storage: '],
     'nova_driver.wanted': ['reservations:', 'reservations:trait:'],
 }
 METHODS = {'ironic_reservations.api.limits': 'findall'}
@@ -46,9 +49,10 @@ SHORT, LONG = 8 * 1024, 64 * 1024
 
 def module(name):
     """Return the values of a module by their names."""
-    if name.startswith('ironic_reservations'):
+    if name.startswith('ironic_reservations') and '.horizon.' not in name:
         return vars(importlib.import_module(name))
-    # Nova and Ironic register options of the same names.
+    # Nova and Ironic register options of the same names, and Django is not
+    # installed here.
     values = {'re': re}
     for statement in ast.parse(
             (ROOT / name.replace('.', '/')).with_suffix('.py').read_text()

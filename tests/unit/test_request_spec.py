@@ -15,6 +15,7 @@ import pytest
 from ironic_reservations import exception
 from ironic_reservations.api import reservations
 from ironic_reservations.matching import request_spec
+from tests.common import request_keys
 from tests.unit import strategies
 
 BODY = {
@@ -36,18 +37,30 @@ def identity(body):
 # Identity
 
 @pytest.mark.parametrize('more', [
-    {'shard': None}, {'conductor_group': None}, {'resource_class': None},
-    {'name': None}, {'vcpu_weight': None},
-    {'ephemeral_gb': 0}, {'ephemeral_gb': None}, {'swap': 0}, {'swap': 0.0},
+    *({key: None} for key in request_keys.KEYS if key not in BODY),
+    *({key: value} for key, value in
+      request_keys.values(is_in_spec=False).items()),
+    {'ephemeral_gb': 0}, {'swap': 0}, {'swap': 0.0},
     {'rxtx_factor': 1.0}, {'rxtx_factor': 1}, {'rxtx_factor': None},
     {'memory_mb': 1024.0},
     {'candidate_nodes': ['b', 'a', 'b']},
     {'instance_uuid': '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'},
-    {'host': 'compute-1'}, {'project_id': 'p'}, {'user_id': 'u'},
-    {'expires_in': 600}, {'description': 'for Friday'},
 ], ids=str)
 def test_equal_requests(more):
     assert identity({**BODY, **more}) == identity(BODY)
+
+
+@pytest.mark.parametrize('more', [
+    {'extra_specs': {**BODY['extra_specs'], 'ownership': 'any'}},
+    {'image': {'id': 'i', 'properties': {
+        **BODY['image']['properties'], 'ownership': 'any'}}},
+], ids=str)
+def test_extra_specs_and_properties_have_no_defaults(more):
+    spec = parse({**BODY, **more})
+    assert json.loads(spec.canonical).items() >= more.items()
+    assert ('ownership' in spec.ignored) == ('extra_specs' in more)
+    # An earlier release has stored it so.
+    assert spec.former == identity(BODY) == parse(BODY).former
 
 
 @pytest.mark.parametrize('where, key, value', [
@@ -78,11 +91,10 @@ def test_order_of_keys_does_not_matter():
 
 
 @pytest.mark.parametrize('change', [
-    {'memory_mb': 1025}, {'memory_mb': 0}, {'memory_mb': None},
-    {'vcpu_weight': 0}, {'rxtx_factor': 1.5}, {'name': 'bm.small'},
-    {'flavorid': '7'}, {'ephemeral_gb': 1}, {'swap': 1},
-    {'resource_class': 'gold'}, {'conductor_group': ''},
-    {'conductor_group': 'rack'}, {'shard': 'a'}, {'extra_specs': {}},
+    *({key: value} for key, value in
+      request_keys.values(is_in_spec=True).items()),
+    {'memory_mb': 0}, {'memory_mb': None}, {'vcpu_weight': 0},
+    {'rxtx_factor': 1.5}, {'conductor_group': 'rack'}, {'extra_specs': {}},
     {'extra_specs': {**BODY['extra_specs'], 'hw:x': ''}},
     {'image': {**BODY['image'], 'min_ram': 1}},
     {'image': {**BODY['image'], 'id': 'j'}}, {'candidate_nodes': ['a']},
@@ -105,8 +117,9 @@ def test_request_spec_is_a_value():
 # Constraints
 
 @pytest.mark.parametrize('body', [
-    {'memory_mb': 1}, {'vcpus': 1}, {'root_gb': 1}, {'ephemeral_gb': 1},
-    {'swap': 1}, {'resource_class': 'a'}, {'candidate_nodes': ['a']},
+    *({key: value} for key, value in
+      request_keys.values(constrains=True).items()),
+    {'candidate_nodes': ['a']},
     *({'extra_specs': {key: value}} for key, value in (
         ('capabilities', 'a'), ('capabilities:a', 'b'), ('cpu_arch', 'a'),
         ('trait:A', 'required'), ('trait:A', 'forbidden'),
@@ -200,6 +213,7 @@ def test_null_is_absent(body, data):
     ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden; got "maybe"'),
     ('reservations:match', 'almost', 'must be one of exact, at_least; got '
                                      '"almost"'),
+    ('reservations:candidates', 'first', 'must be ordered; got "first"'),
     ('reservations:candidate_nodes', ', ', 'must name a node; got ["", " "]'),
     ('capabilities', ':b', 'must be names or name:value pairs; got ":b"'),
     ('capabilities:x', '>= a', 'must be a value or an expression such as '

@@ -19,10 +19,12 @@ from ironic_reservations.api import capacity
 from ironic_reservations.api import groups
 from ironic_reservations.api import hosts
 from ironic_reservations.api import limits
+from ironic_reservations.api import notices
 from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
 from ironic_reservations.api import schema
+from tests.common import request_keys
 from tests.unit import strategies
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
@@ -98,6 +100,13 @@ def test_unknown_key_is_escaped_in_the_message():
 ], ids=lambda body: str(body)[:40])
 def test_good_body(body):
     assert validate(json.dumps(body).encode()) == body
+
+
+def test_table_of_request_keys_is_complete():
+    assert reservations.CREATE_BODY.schema['properties'].keys() - (
+        request_keys.KEYS) == {
+            'instance_uuid', 'rxtx_factor', 'extra_specs', 'image',
+            'candidate_nodes', 'ownership', 'group', 'claim', 'holder'}
 
 
 anything = st.recursive(
@@ -283,3 +292,13 @@ def test_hostile_body_takes_linear_time(before, pattern):
         validate(pass_limits(body))
     except exception.InvalidInput as error:
         assert error.field
+
+
+@pytest.mark.parametrize('by, message', [
+    ({}, 'by: must not be empty; got {}'),
+    ({'shard': 'a', 'conductor_group': 'b'},
+     'by: must have at most 1 key; got 2')], ids=['none', 'two'])
+def test_number_of_keys(by, message):
+    with pytest.raises(exception.InvalidInput) as error:
+        notices.CREATE_BODY({'kind': 'fault', 'by': by})
+    assert str(error.value) == message

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shelves: which nodes they yield, and when they read further ones."""
+"""Shelves: which nodes they yield, and when they read more nodes."""
 
+import array
 import threading
 import types
 
@@ -13,24 +14,21 @@ class Profile:
     """A profile whose nodes have some ids."""
 
     def __init__(self, *ids):
-        self.ids = list(ids)
-
-    def list_free(self):
-        return [*self.ids]
+        self.ids = array.array('I', ids)
 
 
 class Free:
-    """The ids of the nodes that are free, and those that were read."""
+    """The ids of the free nodes, and of the nodes that were read."""
 
-    def __init__(self, *ids, failures=()):
-        self.ids, self.failures = ids, failures
+    def __init__(self, *ids, suspects=()):
+        self.ids, self.suspects = ids, suspects
         self.reads = []
 
     def __call__(self, ids):
         page = {*ids}
         self.reads.append(page)
-        return [types.SimpleNamespace(id=node_id, failed=node_id in
-                                      self.failures)
+        return [types.SimpleNamespace(id=node_id, suspect=node_id in
+                                      self.suspects)
                 for node_id in self.ids if node_id in page]
 
 
@@ -44,10 +42,10 @@ def small_page(monkeypatch):
     monkeypatch.setattr(shelf, 'PAGE', 2)
 
 
-def take(shelves, read, *batch, worse=()):
+def take(shelves, read, *batch, worse=(), suspect=False):
     """Return the ids of the nodes of some profiles."""
     return [node.id for node in shelves.take_nodes(
-        batch, iter([*batch, *worse]), read)]
+        batch, iter([*batch, *worse]), read, suspect)]
 
 
 def take_one(shelves, read, *batch, worse=()):
@@ -88,18 +86,30 @@ def test_profiles_with_few_nodes_are_read_together(shelves):
     assert len(read.reads) == 1
 
 
-def test_failed_nodes_come_after_all_equals(shelves):
+def test_suspect_nodes_are_taken_apart(shelves):
     one, two = Profile(1, 2), Profile(3, 4)
-    assert take(shelves, Free(1, 2, 3, 4, failures=[1, 2, 3]), one, two)[
-        0] == 4
+    read = Free(1, 2, 3, 4, suspects=[1, 2, 3])
+    assert take(shelves, read, one, two) == [4]
     assert shelves.list_stock([one, two]) == []
+    assert {*shelves.list_stock([one, two], suspect=True)} == {one, two}
+    # They are read again, because they may be taken by now.
+    read.ids = 1, 2, 4
+    assert sorted(take(shelves, read, one, two, suspect=True)) == [1, 2]
+    assert sum(map(len, read.reads)) == 7
+    assert shelves.list_stock([one, two], suspect=True) == []
 
 
-def test_few_of_many_failed_nodes_are_read(shelves):
-    """Others are unlikely if a full page of free nodes has failed."""
-    read = Free(*range(2000), failures=range(2000))
-    take_one(shelves, read, Profile(*range(2000)))
-    assert sum(map(len, read.reads)) == 2 + 4 + 8 + 16 + 32 + 64 + 128 + 256
+def test_search_reads_few_of_many_suspect_nodes(shelves):
+    """The next request reads other nodes."""
+    profile = Profile(*range(1000))
+    read = Free(*range(1000), suspects=range(1000))
+    assert take(shelves, read, profile) == []
+    assert [len(page) for page in read.reads] == [2, 4, 8, 16, 32, 64, 128,
+                                                  256]
+    assert shelves.list_stock([profile]) == [profile]
+    assert take(shelves, read, profile) == take(shelves, read, profile) == []
+    assert sum(map(len, read.reads)) == len(set().union(*read.reads)) == 1000
+    assert shelves.list_stock([profile]) == []
 
 
 def test_cost_grows_with_the_number_of_profiles(shelves):
@@ -127,7 +137,7 @@ class Counted:
 
 
 def test_order_of_equals(shelves):
-    """Profiles with a node on the shelf come first, others at random."""
+    """Profiles with a node on the shelf come first, the rest at random."""
     batch = [Profile(*range(number, number + 3))
              for number in range(0, 30, 3)]
     firsts = {shelves.list_stock(batch)[0] for _ in range(50)}
@@ -141,9 +151,6 @@ def test_used_up_profiles(shelves):
     assert {*shelves.list_stock([one, two, none])} == {one, two}
     take(shelves, Free(1), one)
     assert shelves.list_stock([one, two, none]) == [two]
-    # One that has only nodes that failed is not used up.
-    take_one(shelves, Free(3, 4, failures=[3, 4]), both := Profile(3, 4))
-    assert shelves.list_stock([both]) == [both]
 
 
 def test_nodes_are_read_in_random_order():

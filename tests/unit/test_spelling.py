@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ironic_reservations import spelling
+from ironic_reservations.shared import spelling
 
 
 @pytest.mark.parametrize('key, in_flavor, in_metadata', [
@@ -43,11 +43,11 @@ def test_closest_key(key, in_flavor, in_metadata):
     ('r9', ['r1', 'r2'], None),
     ('rack', [], None),
 ])
-def test_closest(name, names, expected):
+def test_closest_name(name, names, expected):
     assert spelling.find_closest(name, names) == expected
 
 
-def test_hint():
+def test_hint_for_a_misspelled_key():
     assert spelling.add_hint('foo') == 'foo'
     assert spelling.add_hint('capabilites:rack') == (
         'capabilites:rack (did you mean capabilities:rack?)')

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from ironic_reservations import matching
+from ironic_reservations import values
 from ironic_reservations.db import functions
 from ironic_reservations.db import group_rows
 from ironic_reservations.db import models
@@ -34,21 +35,21 @@ def compile_(statement, dialect=None):
 
 def holds():
     """Yield the variants of the guarded UPDATE."""
-    for traits, restricted_to, claim_id in itertools.product(
-            ({}, TRAITS), (None, 'p'), (None, 1)):
+    for traits, kind, claim_id in itertools.product(
+            ({}, TRAITS), ('any', 'project'), (None, 1)):
         matcher = dataclasses.replace(tables.make_matcher(
             {'resource_class': 'gold', 'extra_specs': traits}),
-            restricted_to=restricted_to)
-        yield (f'hold-{len(traits)}-{restricted_to}-{claim_id}',
+            ownership=values.Ownership('p', kind))
+        yield (f'hold-{len(traits)}-{kind}-{claim_id}',
                node_rows.hold_node(NODE, matcher, INSTANCE, claim_id)[0])
 
 
 #: Statements whose conditions read other tables, or their own.
 WRITES = [
     *holds(),
-    ('release', node_rows.release_nodes([HELD], ('available',), False)[0]),
-    ('release-restricted',
-     node_rows.release_nodes([HELD], ('available',), True)[0]),
+    *((f'release-{kind}', node_rows.release_nodes(
+        [HELD], ('available',), values.Ownership('p', kind))[0])
+      for kind in ('any', 'project')),
     ('release-untouched', node_rows.release_untouched_node(HELD)[0]),
     ('update', reservation_rows.update_rows(
         [1], ('available',), {'lease': 60})),
@@ -80,7 +81,7 @@ def test_ports_are_those_of_the_node(statement):
     """Otherwise a port of any node would count, on every database."""
     for table in 'ports', 'portgroups', 'volume_targets':
         assert re.search(
-            rf'\(SELECT \* \nFROM {table} \nWHERE {table}\.node_id = ',
+            rf'\(SELECT 1 \nFROM {table} \nWHERE {table}\.node_id = ',
             compile_(statement))
 
 

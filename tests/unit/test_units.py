@@ -55,6 +55,14 @@ MIB, GIB = 'of MiB, or a size such as 512M', 'of GiB, or a size such as 500G'
     (units.parse_moment, 'friday',
      '"friday" is not a valid time: give seconds, or a time such as 10m, '
      '12h, 7d or 1h30m, or a date such as 2030-12-31'),
+    (units.parse_time, '2030-12-31T18:00Z', '2030-12-31T18:00Z'),
+    (units.parse_time, '9999999w', '"9999999w" is too far in the future'),
+    (units.parse_time, 'friday',
+     '"friday" is not a valid time: give seconds, or a time such as 10m, '
+     '12h, 7d or 1h30m, or a time with a time zone such as '),
+    (units.parse_domain, 'shard=a=b', {'shard': 'a=b'}),
+    *((units.parse_domain, text, f'"{text}" is not <key>=<value>, such as ')
+      for text in ('shard', 'shard=', '=a', '')),
     (units.parse_seconds, '0', '"0" must be at least 1 second'),
     (units.parse_seconds, '30m1h',
      '"30m1h" is not a valid time: give seconds, or '),

@@ -17,7 +17,7 @@ from tools import words
     ('# There are so\n# many nodes.', 'so many'),
     ('First. Of these, two are free.', 'Of'),
 ])
-def test_phrase(text, phrase):
+def test_banned_phrase(text, phrase):
     assert words.find_phrases(f'\n{text}') == [
         (2 + text.partition(phrase.split()[0])[0].count('\n'), phrase)]
 
@@ -72,7 +72,7 @@ def test_variables_are_counted_by_function():
 
 @pytest.mark.parametrize('text, status', [
     ('row = 1\n', 0), ('found = 1\n', 1), ('# is over\n', 1)])
-def test_status(text, status, monkeypatch, capsys):
+def test_exit_status(text, status, monkeypatch, capsys):
     monkeypatch.setattr(words, 'read_files', lambda: [('a.py', text)])
     assert words.main([]) == status
     lines = capsys.readouterr().out.splitlines()

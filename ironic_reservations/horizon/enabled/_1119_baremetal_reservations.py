@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copy this into Horizon's folder openstack_dashboard/local/enabled.
 
-Both panels need it, each of which has a file of its own.
+Both panels need it. Each panel has its own file.
 """
 
 FEATURE = 'baremetal_reservations'

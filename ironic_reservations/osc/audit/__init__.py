@@ -2,10 +2,12 @@
 """The audit, which compares Nova, Placement, the reservations and Ironic.
 
 * ``snapshot``: the values that the four services report.
-* ``base``, ``machines``, ``allocations``: one class per kind of disagreement,
-  which finds, explains and repairs it.
+* ``base``, ``machines``, ``allocations``, ``pools``: one class per kind of
+  disagreement, which finds, explains and repairs it.
 * ``kinds``: the list of these classes, and the search with them.
 * ``repairs``: functions that several repairs share.
 * ``reader``: reads a snapshot over the public APIs.
 * ``command``: the command.
+
+The tables in ``doc/source/how-to/audit.rst`` are generated from the classes.
 """

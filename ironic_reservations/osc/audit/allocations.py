@@ -66,8 +66,9 @@ class WrongAllocation(NoAllocation):
     """
 
     name = 'wrong-allocation'
-    instructions = ('``openstack resource provider allocation unset`` with '
-                    'the providers that are not the host\'s. For a server '
+    instructions = ('Unless Nova is moving the server, ``openstack resource '
+                    'provider allocation unset`` with the providers that are '
+                    'not the host\'s. For a server '
                     'that does not exist, ``openstack resource provider '
                     'allocation delete``.')
     exclusions = ('Allocations from two providers, because Nova may be '
@@ -93,14 +94,15 @@ class WrongAllocation(NoAllocation):
         server = cloud.find_server(instance)
         if server is None:
             if instance in cloud.machines:
-                return base.format_undeploy(cloud, cloud.machines[instance])
+                return base.UNLESS_IN_USE + base.format_undeploy(
+                    cloud, cloud.machines[instance])
             return (f'unless it belongs to a virtual machine: openstack '
                     f'resource provider allocation delete {instance}')
         providers = ''.join(f'--provider {uuid} ' for uuid in sorted(
             cloud.find_allocations(instance)
             - {cloud.one_row_providers.get(server.host)}))
-        return (f'openstack resource provider allocation unset {providers}'
-                f'{instance}')
+        return (f'unless Nova is moving the server: openstack resource '
+                f'provider allocation unset {providers}{instance}')
 
     def may_repair(self, cloud: snapshot.Cloud,
                    finding: snapshot.Finding) -> bool:
@@ -118,7 +120,7 @@ class WrongAllocation(NoAllocation):
         """
         if details.server:
             return super().repair(cmd, details, finding)
-        compute = cmd.app.client_manager.sdk_connection.compute
+        compute = client.get_sdk(cmd).compute
         if any(migration.uuid == finding.instance
                for migration in compute.migrations()):
             raise repairs.Refusal('it belongs to a migration')
@@ -169,7 +171,7 @@ class StaleComputeNode(base.Kind):
         """Delete the provider of a node for which Nova has no compute node,
         if nothing is allocated from it.
         """
-        compute = cmd.app.client_manager.sdk_connection.compute
+        compute = client.get_sdk(cmd).compute
         if any(service.status == 'UNKNOWN' for service in compute.services()):
             raise repairs.Refusal(
                 'a cell does not respond, and may have the compute node')

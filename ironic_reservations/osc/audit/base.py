@@ -11,6 +11,10 @@ from ironic_reservations.osc.audit import snapshot
 Place = tuple[str | None, str | None, str | None]
 
 
+#: Condition of commands that destroy the data on a machine.
+UNLESS_IN_USE = 'unless the machine is in use: '
+
+
 class Kind:
     """A kind of disagreement between the services.
 
@@ -41,7 +45,10 @@ class Kind:
         raise NotImplementedError
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
-        """Return advice for an operator: a command, if there is one."""
+        """Return advice for an operator: a command, if there is one.
+
+        The conditions of a command that destroys something come before it.
+        """
         raise NotImplementedError
 
     def may_repair(self, cloud: snapshot.Cloud,

@@ -51,7 +51,7 @@ class AuditReservation(output.Lister):
         host = parsed_args.host
         with client.convert_nova_errors(), progress.show_line(self):
             self._reader = reader.Reader(self, scope.find_full_auth(self))
-            self._has_nova = self._reader.has_nova()
+            self._has_nova = client.has_service(self, 'compute')
             if not self._has_nova:
                 self.log.warning(
                     'There is no Nova here: the reservations are compared '
@@ -88,8 +88,8 @@ class AuditReservation(output.Lister):
         """
         results: dict[snapshot.Finding, str] = {}
         remaining, after = findings, cloud
-        # The audit shows one finding per instance: the next one of a repaired
-        # instance is repaired in another round.
+        # The audit shows one finding per instance, so further findings of a
+        # repaired instance are repaired in another round.
         while todo := [finding for finding in findings
                        if finding not in results]:
             results |= {finding: self._repair(after, finding)

@@ -7,13 +7,14 @@ All functions here are pure.
 from ironic_reservations.osc.audit import allocations
 from ironic_reservations.osc.audit import base
 from ironic_reservations.osc.audit import machines
+from ironic_reservations.osc.audit import pools
 from ironic_reservations.osc.audit import snapshot
 
 REPAIR = 'openstack baremetal reservation audit --repair'
 
 #: Kinds by name, in the order in which they are defined and shown.
 KINDS: dict[str, base.Kind] = {
-    value.name: value() for module in (machines, allocations)
+    value.name: value() for module in (machines, allocations, pools)
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, base.Kind)}
 
@@ -29,8 +30,8 @@ def find_findings(cloud: snapshot.Cloud,
                   host: str | None = None) -> list[snapshot.Finding]:
     """Return the first finding of each instance.
 
-    :param host: return only those of this compute host. The servers and
-        allocations of other hosts may be missing from the Cloud then.
+    :param host: return only findings of this compute host. The servers and
+        allocations of other hosts may then be missing from the Cloud.
     """
     first: dict[object, snapshot.Finding] = {}
     for finding in find_all_findings(cloud, host):

@@ -34,9 +34,9 @@ class ExpiredTouched(base.Kind):
 
     name = 'lapsed-touched'
     needs_nova = False
-    instructions = ('Delete the server, if there is one. Otherwise remove '
-                    'the preparations from the node, and sweep: '
-                    ':doc:`/reference/reservations`.')
+    instructions = ('Delete the server, if there is one and its machine is '
+                    'not in use. Otherwise remove the preparations from the '
+                    'node, and sweep: :doc:`/reference/reservations`.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
@@ -45,7 +45,7 @@ class ExpiredTouched(base.Kind):
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.instance in cloud.servers:
-            return _format_delete(finding)
+            return base.UNLESS_IN_USE + _format_delete(finding)
         node = cloud.format_node(finding.node)
         return (f'remove what was prepared on the node, then it is released: '
                 f'openstack baremetal node show {node} -c instance_info; '
@@ -60,8 +60,8 @@ class Failed(base.Kind):
 
     name = 'failed'
     needs_nova = False
-    instructions = ('Delete the server; without one, ``openstack baremetal '
-                    'node undeploy``.')
+    instructions = ('Unless the machine is in use, delete the server; '
+                    'without one, ``openstack baremetal node undeploy``.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
@@ -70,8 +70,8 @@ class Failed(base.Kind):
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.instance in cloud.servers:
-            return _format_delete(finding)
-        return base.format_undeploy(cloud, finding.node)
+            return base.UNLESS_IN_USE + _format_delete(finding)
+        return base.UNLESS_IN_USE + base.format_undeploy(cloud, finding.node)
 
 
 class Unavailable(base.Kind):
@@ -104,9 +104,9 @@ class NoServer(base.Kind):
 
     name = 'no-server'
     instructions = ('Make sure that the host is up: a periodic task tears '
-                    'down instances that were deleted in Nova. Otherwise '
-                    'undeploy the node or, if nothing was deployed to it, '
-                    'delete the reservation.')
+                    'down instances that were deleted in Nova. Otherwise, '
+                    'if the machine is not in use, undeploy the node or, if '
+                    'nothing was deployed to it, delete the reservation.')
     exclusions = ('A node in any other state, because something may be '
                   'deployed to it; and the node of a host that has no '
                   'compute node in Nova, because another Nova may have the '
@@ -126,9 +126,10 @@ class NoServer(base.Kind):
                     f'{finding.instance}')
         if finding.host in cloud.hosts_up:
             return (f'wait: host {finding.host} tears it down; if it does '
-                    f'not: {undeploy}')
+                    f'not, and the machine is not in use: {undeploy}')
         return (f'start nova-compute on host {finding.host}, which tears it '
-                f'down; without that host: {undeploy}')
+                f'down; without that host, and if the machine is not in use: '
+                f'{undeploy}')
 
     def may_repair(self, cloud: snapshot.Cloud,
                    finding: snapshot.Finding) -> bool:
@@ -162,10 +163,10 @@ class NoReservation(base.Kind):
     """
 
     name = 'no-reservation'
-    instructions = ('``--repair``, if the node is deployed. Without a node '
-                    'the machine is lost: delete the server, unless '
-                    "Ironic's database was restored from a backup "
-                    '(:doc:`/how-to/restore`).')
+    instructions = ('``--repair``, if the node is deployed. Without a node: '
+                    "if Ironic's database was restored from a backup, "
+                    'continue with :doc:`/how-to/restore`; otherwise the '
+                    'machine is lost, and the server can be deleted.')
     exclusions = ("A node that is not deployed, because the server's disks "
                   'may be lost; and servers on the compute node of an Ironic '
                   'node, because their host adopts them when it migrates.')
@@ -187,10 +188,11 @@ class NoReservation(base.Kind):
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.node is None:
-            return f'its machine is lost: {_format_delete(finding)}'
-        return (f'its node is {cloud.find_state(finding.node)}: '
-                f'{_format_delete(finding)}; or bring the node back to '
-                f'active')
+            return ("no reservation and no machine; if Ironic's database was "
+                    'restored, see "Restore a database"')
+        return (f'bring its node, which is {cloud.find_state(finding.node)}, '
+                f'back to active; if that is impossible: '
+                f'{_format_delete(finding)}')
 
     def may_repair(self, cloud: snapshot.Cloud,
                    finding: snapshot.Finding) -> bool:
@@ -242,8 +244,8 @@ class LostBuild(base.Kind):
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         return (f'start nova-compute on host {finding.host}, which builds '
-                f'it; or end the build: openstack baremetal reservation move '
-                f'--from {finding.host} --to HOST')
+                f'it; if that is impossible: openstack baremetal reservation '
+                f'move --from {finding.host} --to HOST')
 
 
 class WrongHost(base.Kind):
@@ -253,8 +255,9 @@ class WrongHost(base.Kind):
     instructions = ('Wait, if the host of the server is down and the one '
                     'that holds the node is up: that one takes the server '
                     'over. Otherwise give the reservation to the host of the '
-                    'server. Delete a server that is on no host; if it is '
-                    'shelved, undeploy the node.')
+                    'server. If the server is on no host and the machine is '
+                    'not in use, delete the server; if it is shelved, '
+                    'undeploy the node.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
@@ -268,8 +271,9 @@ class WrongHost(base.Kind):
             server = cloud.find_server(finding.instance)
             if server and server.status == 'SHELVED_OFFLOADED':
                 # Its disk is in an image.
-                return base.format_undeploy(cloud, finding.node)
-            return _format_delete(finding)
+                return base.UNLESS_IN_USE + base.format_undeploy(
+                    cloud, finding.node)
+            return base.UNLESS_IN_USE + _format_delete(finding)
         holder = cloud.find_host(finding.instance)
         if holder in cloud.hosts_up and finding.host not in cloud.hosts_up:
             return f'wait: host {holder} takes it over'
@@ -300,9 +304,9 @@ class PerNodeRow(base.Kind):
         if finding.host in cloud.one_row_providers:
             return (f'wait: host {finding.host} is migrating, see its log for '
                     f'the servers that remain')
-        return (f'nothing; to migrate host {finding.host} to one row, set '
-                f'[reservations] mode = reservations and adopt = true in its '
-                f'nova.conf, and restart nova-compute')
+        return (f'nothing; to migrate host {finding.host} to one compute '
+                f'node, set [reservations] mode = reservations and adopt = '
+                f'true in its nova.conf, and restart nova-compute')
 
 
 class OrphanNode(base.Kind):
@@ -311,8 +315,8 @@ class OrphanNode(base.Kind):
     """
 
     name = 'orphan-node'
-    instructions = ('Find out who uses the machine; ``openstack baremetal '
-                    'node undeploy``.')
+    instructions = ('Find out who uses the machine; if nobody does, '
+                    '``openstack baremetal node undeploy``.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         hosts = {row.name: row.host for row in cloud.compute_nodes.values()}
@@ -325,5 +329,51 @@ class OrphanNode(base.Kind):
                 yield node.instance, uuid, hosts.get(uuid)
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
-        undeploy = base.format_undeploy(cloud, finding.node)
-        return f'unless it is in use: {undeploy}'
+        return base.UNLESS_IN_USE + base.format_undeploy(cloud, finding.node)
+
+
+class UnknownInstance(base.Kind):
+    """An ``available`` node carries an instance that has no reservation, no
+    allocation in Ironic and no server, so the node is never free.
+    """
+
+    name = 'unknown-instance'
+    needs_nova = False
+    instructions = ('Unless somebody is about to deploy it, remove the '
+                    'instance: ``openstack baremetal node unset NODE '
+                    '--instance-uuid``.')
+
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
+        for uuid, node in cloud.nodes.items():
+            if (node.instance and node.state == 'available'
+                    and not node.has_allocation
+                    and node.instance not in cloud.reservations
+                    and node.instance not in cloud.servers):
+                yield node.instance, uuid, None
+
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        return (f'unless somebody is about to deploy it: openstack baremetal '
+                f'node unset {cloud.format_node(finding.node)} '
+                f'--instance-uuid')
+
+
+class Prepared(base.Kind):
+    """An ``available`` node without an instance cannot be held, because it
+    carries something of a tenant: an ``instance_info``, a VIF or a volume
+    target.
+    """
+
+    name = 'prepared'
+    needs_nova = False
+    instructions = ('Unless somebody is about to deploy it, remove what it '
+                    'carries with the commands that are shown.')
+
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
+        for uuid, node in cloud.nodes.items():
+            if (node.cleaning and node.state == 'available'
+                    and not node.instance):
+                yield None, uuid, None
+
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        commands = cloud.nodes[str(finding.node)].cleaning
+        return f'unless somebody is about to deploy it: {"; ".join(commands)}'

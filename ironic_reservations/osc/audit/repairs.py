@@ -15,10 +15,10 @@ from typing import Any
 
 from osc_lib.command import command
 
-from ironic_reservations import resources
 from ironic_reservations.osc import client
 from ironic_reservations.osc import options
 from ironic_reservations.osc.audit import snapshot
+from ironic_reservations.shared import resources
 
 
 class Refusal(Exception):

@@ -22,12 +22,14 @@ class Server(NamedTuple):
         per-node mode, the UUID of the node; None while it is on no host.
     :param status: ``UNKNOWN`` if its cell cannot be reached.
     :param task: its ``task_state``, or None.
+    :param project: None if it is unknown.
     """
 
     host: str | None
     compute_node: str | None
     status: str
     task: str | None = None
+    project: str | None = None
 
     @property
     def is_at_rest(self) -> bool:
@@ -42,12 +44,14 @@ class Reservation(NamedTuple):
     :param host: the compute host that holds it, or None.
     :param state: its state in the API.
     :param is_expired: whether its lease has expired.
+    :param project: ID of its project, or None.
     """
 
     node: str
     host: str | None
     state: str
     is_expired: bool = False
+    project: str | None = None
 
 
 class Node(NamedTuple):
@@ -56,16 +60,31 @@ class Node(NamedTuple):
     :param instance: its ``instance_uuid``, or None.
     :param state: its provision state.
     :param has_allocation: whether it has an allocation in Ironic.
+    :param cleaning: commands that remove what a tenant has left on a free
+        node.
+    :param lessee: ID of the project that leases it, or None.
     """
 
     name: str | None
     instance: str | None
     state: str
     has_allocation: bool = False
+    cleaning: tuple[str, ...] = ()
+    lessee: str | None = None
 
     @property
     def is_deployed(self) -> bool:
         return self.state in DEPLOYED
+
+
+class Pool(NamedTuple):
+    """A pool.
+
+    :param project: ID of the project that may reserve its nodes.
+    """
+
+    uuid: str
+    project: str
 
 
 class ComputeNode(NamedTuple):
@@ -94,6 +113,7 @@ class Cloud:
     :param providers: UUIDs of all resource providers.
     :param allocations: UUIDs of resource providers by the UUID of the
         consumer, at least for the providers of one-row hosts.
+    :param pools: pools by the UUID of the node.
     :param has_nova: False for an Ironic without Nova, which has only
         reservations and nodes.
     """
@@ -106,6 +126,7 @@ class Cloud:
         default_factory=dict)
     providers: set[str] = dataclasses.field(default_factory=set)
     allocations: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    pools: dict[str, Pool] = dataclasses.field(default_factory=dict)
     has_nova: bool = True
 
     @functools.cached_property
@@ -133,7 +154,7 @@ class Cloud:
 
     @functools.cached_property
     def hosts_migrated_back(self) -> set[str | None]:
-        """Hosts that migrated to one row, and back to per-node mode.
+        """Hosts that migrated to one-row mode, and back to per-node mode.
 
         Only the reservations that they had made distinguish them from a host
         that never migrated. These stay until the servers are deleted.

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BFX06-01: list the failures that are announced to a project."""
+
+import _common
+
+
+def list_notifications(conn, args):
+    """Return the faults that others have reported of the project's machines.
+
+    A project does not see who has created the notices of others.
+    """
+    return {'notification_channel_observable': True, 'notifications': [
+        _common.describe_notification(notice, 'node_failure')
+        for notice in conn.baremetal_reservations.notices(
+            kind='fault') if notice.created_by is None]}
+
+
+_common.run(list_notifications)

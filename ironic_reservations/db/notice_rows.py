@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements on notices, the table ``reservations_notices``."""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
+from oslo_utils import uuidutils
+import sqlalchemy as sa
+
+from ironic_reservations import values
+from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
+from ironic_reservations.db import models
+
+nodes = models.nodes
+notices = models.notices
+pools = models.pools
+pool_nodes = models.pool_nodes
+reservations = models.reservations
+
+#: Insert a notice. A request that gives no ``starts_at`` gets ``NOW``.
+INSERT = sa.insert(notices)
+
+#: The time of the database, for times that a request does not give.
+NOW = functions.utcnow()
+
+_STATES = {'planned': expressions.NOTICE_PLANNED,
+           'open': expressions.NOTICE_OPEN,
+           'closed': sa.not_(expressions.NOTICE_ENDS_LATER)}
+
+_STATE = sa.case(*((condition, name) for name, condition in _STATES.items()))
+
+_IS_FAILED_BUILD = notices.c.is_failed_build == sa.true()
+
+# Notices with their nodes, which may have been deleted.
+_NOTICES = notices.outerjoin(nodes, expressions.NOTICE_ON_NODE)
+
+
+def select_notices(*where: sa.ColumnElement[bool],
+                   reach: values.Ownership = values.ALL) -> sa.Select[Any]:
+    """Select notices with their state and their nodes, in order of id.
+
+    SELECT ..., state, node_name, node_owner FROM reservations_notices
+    LEFT JOIN nodes ON nodes.id = node_id AND nodes.uuid = node_uuid
+    WHERE ... ORDER BY id
+
+    :param where: conditions on the notices and their nodes.
+    :param reach: if it is limited, only notices that its project may see:
+        those on nodes that it owns, its own, and on nodes that it has reserved
+        or has in a pool those of operators and owners, except those of failed
+        builds.
+    """
+    query = sa.select(
+        *(column for column in notices.c if column.name != 'node_name'),
+        sa.case((nodes.c.id.is_(None), notices.c.node_name),
+                else_=nodes.c.name).label('node_name'),
+        nodes.c.owner.label('node_owner'), _STATE.label('state'),
+    ).order_by(notices.c.id)
+    project_id = reach.project_id
+    if not reach.is_limited:
+        return query.select_from(_NOTICES).where(*where)
+    is_public = sa.and_(notices.c.project_id.is_(None),
+                        sa.not_(_IS_FAILED_BUILD))
+    # A union, because each of its parts can use an index.
+    ids = sa.union(*(
+        sa.select(notices.c.id).select_from(source).where(*conditions, *where)
+        for source, *conditions in (
+            (_NOTICES, expressions.equals_text(nodes.c.owner, project_id)),
+            (_NOTICES, has_text('project_id', project_id)),
+            (_NOTICES.join(reservations, sa.and_(expressions.CARRIED,
+                                                 expressions.LIVE)),
+             expressions.equals_text(reservations.c.project_id, project_id),
+             is_public),
+            (_NOTICES.join(pool_nodes, expressions.IN_POOL).join(
+                pools, sa.and_(pools.c.id == pool_nodes.c.pool_id,
+                               expressions.POOL_LIVE)),
+             expressions.equals_text(pools.c.project_id, project_id),
+             is_public)))).subquery()
+    return query.select_from(_NOTICES.join(ids, ids.c.id == notices.c.id))
+
+
+def is_in_state(state: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a notice is in a state."""
+    return _STATES[state]
+
+
+def has_text(name: str, text: str | None) -> sa.ColumnElement[bool]:
+    """Return the condition that a column of notices has exactly a text."""
+    return expressions.equals_text(notices.c[name], text)
+
+
+def is_on_node(name: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a notice is on a node, by UUID or name.
+
+    A deleted node is known by its UUID and its last name.
+    """
+    if uuidutils.is_uuid_like(name):
+        return expressions.is_uuid(notices.c.node_uuid, name)
+    return sa.or_(
+        expressions.equals_text(nodes.c.name, name),
+        sa.and_(nodes.c.id.is_(None), has_text('node_name', name)))
+
+
+def affects(node_ids: Iterable[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a notice of some nodes is not closed."""
+    return sa.and_(notices.c.node_id.in_(node_ids), nodes.c.id.is_not(None),
+                   expressions.NOTICE_ENDS_LATER)
+
+
+def select_holders(node_ids: Iterable[int]) -> sa.Select[Any]:
+    """Select the live reservations of some nodes: project and instance."""
+    return sa.select(
+        reservations.c.node_id, reservations.c.project_id,
+        reservations.c.instance_uuid,
+    ).join_from(reservations, nodes, expressions.CARRIED).where(
+        expressions.LIVE, nodes.c.id.in_(node_ids))
+
+
+def has_id(ids: Iterable[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a notice is one of these."""
+    return notices.c.id.in_(ids)
+
+
+def is_after(notice_id: int) -> sa.ColumnElement[bool]:
+    """Return the condition that a notice was created after a given one."""
+    return notices.c.id > notice_id
+
+
+def seconds_from_now(seconds: int) -> sa.ColumnElement[Any]:
+    """Return the time of the database plus some seconds."""
+    return functions.seconds_from_now(seconds)
+
+
+def select_faults(project_id: str | None, node_uuids: Collection[str],
+                  uuid: str) -> sa.Select[Any]:
+    """Select a planned or open fault that a project has reported of nodes.
+
+    :param uuid: of the notices that do not count.
+    """
+    return sa.select(notices.c.uuid, notices.c.node_uuid).where(
+        has_text('project_id', project_id), notices.c.kind == 'fault',
+        notices.c.node_uuid.in_(node_uuids), notices.c.uuid != uuid,
+        expressions.NOTICE_ENDS_LATER).limit(1)
+
+
+def is_failed_build_on(node_id: int, node_uuid: str
+                       ) -> sa.ColumnElement[bool]:
+    """Return the condition that an open notice is of failed builds of a node.
+
+    Such a notice has an end and no cordon, unless an operator has changed it.
+    """
+    return sa.and_(notices.c.node_id == node_id,
+                   notices.c.node_uuid == node_uuid,
+                   notices.c.cordon == sa.false(),
+                   notices.c.ends_at.is_not(None),
+                   _IS_FAILED_BUILD, expressions.NOTICE_OPEN)
+
+
+def later_end(seconds: int) -> sa.ColumnElement[Any]:
+    """Return the end of a notice, or a number of seconds from now if later."""
+    end = functions.seconds_from_now(seconds)
+    return sa.case((notices.c.ends_at > end, notices.c.ends_at), else_=end)
+
+
+def update_notice(notice: values.Notice, changes: Mapping[str, Any],
+                  has_effect: bool) -> sa.Update:
+    """Change a notice.
+
+    UPDATE reservations_notices SET ... WHERE id = :id
+      [AND <planned or open> AND cordon, starts_at, ends_at = <as read>]
+
+    :param has_effect: whether not only texts change.
+    """
+    where = [notices.c.id == notice.id]
+    if has_effect:
+        where += [expressions.NOTICE_ENDS_LATER, *(
+            notices.c[name] == getattr(notice, name)
+            for name in ('cordon', 'starts_at', 'ends_at'))]
+    return sa.update(notices).where(*where).values(
+        {**changes, 'updated_at': functions.utcnow()})
+
+
+def select_old(days: int, limit: int) -> sa.Select[Any]:
+    """Select the ids of notices that were closed some days ago."""
+    return sa.select(notices.c.id).where(
+        notices.c.ends_at < functions.seconds_from_now(-days * 86400)
+    ).limit(limit)
+
+
+#: Delete the notices with the ids ``:ids``.
+DELETE = sa.delete(notices).where(
+    notices.c.id.in_(sa.bindparam('ids', expanding=True)))
+
+
+#: Select the names of nodes with an open cordon, or the UUIDs of nodes without
+#: a name.
+CORDONED_NODES = sa.select(sa.func.coalesce(nodes.c.name, nodes.c.uuid)).where(
+    expressions.CORDONED).order_by(nodes.c.name, nodes.c.uuid)
+
+#: Count the planned and the open notices by kind and state.
+COUNT = sa.select(notices.c.kind, _STATE.label('state'), sa.func.count()
+                  ).where(expressions.NOTICE_ENDS_LATER
+                          ).group_by(notices.c.kind, _STATE)

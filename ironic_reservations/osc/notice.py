@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for notices: what is wrong with nodes, or will be done."""
+
+import argparse
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
+from typing import Any
+import urllib.parse
+
+from ironicclient import exc
+from osc_lib import exceptions
+from osc_lib.command import command
+from oslo_utils import uuidutils
+
+from ironic_reservations.osc import client
+from ironic_reservations.osc import options
+from ironic_reservations.osc import output
+from ironic_reservations.osc import reservation
+from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
+from ironic_reservations.osc import units
+from ironic_reservations.shared import constants
+
+PATH = f'{client.PATH}/notices'
+
+COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
+           'category', 'ticket')
+DETAILS = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:], 'description',
+           'action', 'created_by', 'created_at', 'updated_at')
+
+#: Texts of a notice, with the help of their options.
+_TEXTS = {'category': 'Type of the problem or of the work, such as gpu, at '
+                      'most 64 characters',
+          'description': 'What is wrong or will be done, at most 255 '
+                         'characters',
+          'ticket': 'Ticket in another system, such as RMA-4711',
+          'action': 'What was done, at most 255 characters'}
+
+#: Keys of requests that the options of a command set.
+_REQUESTED = ('kind', 'by', 'cordon', 'starts_at', 'ends_at', *_TEXTS)
+
+
+def _add_texts(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options for texts of new notices."""
+    for name in names:
+        parser.add_argument(f'--{name}', metavar='<text>', help=_TEXTS[name])
+
+
+def _add_cordon(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--cordon', action=argparse.BooleanOptionalAction,
+        help='Keep new reservations off the node, or not (initially: for '
+             'maintenance and retirement)')
+
+
+def _add_times(parser: argparse.ArgumentParser,
+               end: argparse._ActionsContainer) -> None:
+    """Add the options for times.
+
+    :param end: parser or group of the option for the end.
+    """
+    parser.add_argument(
+        '--starts-at', type=units.parse_time, metavar='<time>',
+        help='Start: a time from now, such as 2h, or a time with a time zone, '
+             'such as 2030-12-31T18:00Z (initially: now)')
+    end.add_argument(
+        '--ends-at', type=units.parse_time, metavar='<time>',
+        help='End, as --starts-at (initially: open until it is closed)')
+
+
+def _add_creation(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of commands that create notices of any nodes."""
+    nodes = parser.add_mutually_exclusive_group(required=True)
+    nodes.add_argument('nodes', nargs='*', default=[], metavar='<node>',
+                       help='Node (name or UUID)')
+    nodes.add_argument(
+        '--by', type=units.parse_domain, metavar='<key>=<value>',
+        help='All present nodes of this domain, such as capability:rack=r7, '
+             'shard=s1 or conductor_group=g1')
+    _add_times(parser, parser)
+    _add_texts(parser, 'category', 'description', 'ticket')
+    _add_uuid(parser)
+    scope.add_all_projects(parser)
+
+
+def _add_uuid(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--uuid', metavar='<uuid>',
+        help='UUID of the notices (default: generated). Repeating a request '
+             'with the same UUID and absolute times returns the same notices')
+
+
+def _find_auth(cmd: command.Command, args: argparse.Namespace) -> Any:
+    return scope.find_full_auth(cmd) if args.all_projects else None
+
+
+def _create(cmd: command.Command, args: argparse.Namespace,
+            nodes: list[str], auth: Any, **values: Any) -> output.Columns:
+    """Create notices, all or none.
+
+    :param nodes: names or UUIDs; empty with ``--by``.
+    :param values: keys of the request that are no options.
+    :returns: the columns of the notices.
+    """
+    uuid = args.uuid or uuidutils.generate_uuid()
+    body = {'uuid': uuid, **({'nodes': nodes} if nodes else {}),
+            **options.select_values(
+                args, *(name for name in _REQUESTED if name in args)),
+            **values}
+    with client.report_lost_response(cmd, 'notice', uuid,
+                                     'notice list --uuid', 'exist'):
+        with _add_hints(cmd, nodes, auth, body.get('by')):
+            response = client.request_ironic(cmd, 'POST', PATH, body=body,
+                                             auth=auth)
+    return _format_notices(response['notices'], COLUMNS)
+
+
+def _update(cmd: command.Command, uuid: str, node: str | None,
+            patch: list[client.Data], auth: Any) -> list[client.Data]:
+    """Change notices, all or none.
+
+    :param node: only the notice of this node; None for all.
+    :returns: the notices.
+    """
+    path = client.build_path(PATH, uuid)
+    if node is not None:
+        path += '?' + urllib.parse.urlencode({'node': node})
+    with _add_hints(cmd, [node] if node else [], auth):
+        notices: list[client.Data] = client.request_ironic(
+            cmd, 'PATCH', path, body=patch, auth=auth)['notices']
+    return notices
+
+
+@contextlib.contextmanager
+def _add_hints(cmd: command.Command, nodes: list[str], auth: Any,
+               domain: dict[str, str] | None = None) -> Iterator[None]:
+    """Print hints if a request is refused: unknown names, and the scope."""
+    try:
+        yield
+    except (exc.BadRequest, exc.Forbidden, exc.NotFound) as error:
+        if isinstance(error, exc.BadRequest) and not str(error).startswith(
+                ('nodes', 'by')):
+            raise
+        suggestions.report_missing(cmd, nodes, auth=auth)
+        for by, value in (domain or {}).items():
+            suggestions.suggest_key(cmd, by, auth=auth)
+            kind, colon, name = by.partition(':')
+            suggestions.report_unknown(cmd, {by: value} if not colon else {
+                'extra_specs': {f'trait:{value}': 'required'}
+                if kind == 'trait' else {f'capabilities:{name}': value}},
+                auth=auth)
+        project = auth is None and scope.find_limited_project(cmd)
+        if project:
+            suggestions.print_hint(
+                cmd, f'Project {project} can use only its own nodes and '
+                     f'reservations; use --all-projects for all.')
+        raise
+
+
+def _format_notices(notices: Iterable[client.Data],
+                    names: Sequence[str]) -> output.Columns:
+    """Return the columns and values of notices for Lister."""
+    return output.format_headers(names), (
+        [_name_node(notice) if name == 'node' else notice[name]
+         for name in names] for notice in notices)
+
+
+def _name_node(notice: client.Data) -> str:
+    name: str = notice['node_name'] or notice['node_uuid']
+    return name
+
+
+class CreateNotice(output.Lister):
+    """Create a notice for each of some nodes, or none at all.
+
+    A notice records what is wrong with a node, or what will be done to it. A
+    notice with a cordon keeps new reservations off its node while it is open;
+    existing ones continue. All notices of a request have one UUID.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--kind', required=True,
+                            choices=constants.NOTICE_KINDS,
+                            help='Kind of the notices')
+        _add_cordon(parser)
+        _add_creation(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        return _create(self, parsed_args, parsed_args.nodes,
+                       _find_auth(self, parsed_args))
+
+
+class CordonNode(output.Lister):
+    """Keep new reservations off nodes, all of them or none.
+
+    This creates a notice with a cordon for each node. Existing reservations
+    continue, but cannot be claimed.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--kind', default='maintenance',
+                            choices=constants.NOTICE_KINDS,
+                            help='Kind of the notices (default: maintenance)')
+        _add_creation(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        return _create(self, parsed_args, parsed_args.nodes,
+                       _find_auth(self, parsed_args), cordon=True)
+
+
+class ReportFault(output.Lister):
+    """Report a fault of the node of a reservation.
+
+    This creates a notice without a cordon. A project has at most one planned
+    or open report for a node.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        reservation.add_argument(parser)
+        _add_texts(parser, 'category', 'description', 'ticket')
+        _add_uuid(parser)
+        scope.add_all_projects(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = _find_auth(self, parsed_args)
+        row = reservation.find_reservation(
+            self, parsed_args.reservation, reservation.IDENTIFIERS, auth)
+        return _create(self, parsed_args, [row['node_uuid']], auth,
+                       kind='fault')
+
+
+class ListNotice(output.Lister):
+    """List notices, including closed ones, in the order of creation."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--uuid', metavar='<uuid>',
+                            help='Only the notices of one request')
+        parser.add_argument('--node', metavar='<node>',
+                            help='Only those of this node (name or UUID)')
+        parser.add_argument('--kind', choices=constants.NOTICE_KINDS,
+                            help='Only those of this kind')
+        parser.add_argument('--state', choices=constants.NOTICE_STATES,
+                            help='Only those in this state')
+        parser.add_argument('--ticket', metavar='<text>',
+                            help='Only those with this ticket')
+        client.add_limit(parser)
+        scope.add_all_projects(parser)
+        parser.add_argument('--long', action='store_true',
+                            help='Show all columns')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = scope.choose_auth(self, parsed_args, 'notices')
+        filters = {name: getattr(parsed_args, name) for name in (
+            'uuid', 'node', 'kind', 'state', 'ticket')}
+        rows = suggestions.report_empty(
+            self, client.read_list(self, 'reservations/notices', filters,
+                                   parsed_args.limit, auth=auth),
+            'notices', filters, auth=auth)
+        return _format_notices(rows, DETAILS if parsed_args.long else COLUMNS)
+
+
+class SetNotice(output.Command):
+    """Change the notices of one request, all or none.
+
+    Closed notices cannot be changed, except for their texts.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuid', metavar='<uuid>',
+                            help='UUID of the notices')
+        parser.add_argument('--node', metavar='<node>',
+                            help='Only that of this node (name or UUID)')
+        _add_cordon(parser)
+        end = parser.add_mutually_exclusive_group()
+        _add_times(parser, end)
+        end.add_argument('--no-end', action='store_true',
+                         help='Remove the end: open until it is closed')
+        for name, text in _TEXTS.items():
+            parser.add_argument(
+                f'--{name}', type=units.parse_empty, metavar='<text>',
+                help=f'{text}; an empty text removes it')
+        scope.add_all_projects(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        names = 'cordon', 'starts_at', 'ends_at', *_TEXTS
+        patch = options.make_patch(
+            options.select_values(parsed_args, *names)
+            | ({'ends_at': ''} if parsed_args.no_end else {}),
+            *names, 'no_end')
+        _update(self, parsed_args.uuid, parsed_args.node, patch,
+                _find_auth(self, parsed_args))
+
+
+def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,
+           node: str | None, auth: Any) -> None:
+    """Close notices, and set the action of the command."""
+    _update(cmd, uuid, node, options.make_patch(
+        {'ends_at': 'now', **options.select_values(args, 'action')}), auth)
+
+
+class CloseNotice(output.Command):
+    """Close notices, which ends their cordons.
+
+    Notices of the same request that are closed already are not changed.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
+                            help='UUID of the notices')
+        parser.add_argument('--node', metavar='<node>',
+                            help='Only those of this node (name or UUID)')
+        _add_texts(parser, 'action')
+        scope.add_all_projects(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = _find_auth(self, parsed_args)
+
+        def close(uuid: str) -> str:
+            rows = list(client.read_list(
+                self, 'reservations/notices',
+                {'uuid': uuid, 'node': parsed_args.node}, auth=auth))
+            current = [row for row in rows if row['state'] != 'closed']
+            if rows and not current:
+                raise exceptions.CommandError('It is closed already.')
+            if len(current) == len(rows):
+                # Also without rows, for the error and its hints.
+                _close(self, parsed_args, uuid, parsed_args.node, auth)
+            else:
+                for row in current:
+                    _close(self, parsed_args, uuid, row['node_uuid'], auth)
+            return f'notice {uuid}, ' + _join_nodes(current)
+
+        output.delete_each(self, parsed_args.uuids, close, 'Closed')
+
+
+def _join_nodes(notices: list[client.Data]) -> str:
+    return f'node{"s" * (len(notices) > 1)} ' + ', '.join(
+        map(_name_node, notices))
+
+
+class UncordonNode(output.Command):
+    """End the cordons of nodes by closing all open notices with one."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('nodes', nargs='+', metavar='<node>',
+                            help='Node (name or UUID)')
+        _add_texts(parser, 'action')
+        scope.add_all_projects(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = _find_auth(self, parsed_args)
+
+        def uncordon(node: str) -> str:
+            rows = self._find_cordons(node, 'open', auth)
+            if not rows:
+                raise exceptions.CommandError(self._explain(node, auth))
+            for row in rows:
+                _close(self, parsed_args, row['uuid'], row['node_uuid'], auth)
+            return f'node {node}, closed notice{"s" * (len(rows) > 1)} ' + (
+                ', '.join(row['uuid'] for row in rows))
+
+        output.delete_each(self, parsed_args.nodes, uncordon, 'Uncordoned')
+
+    def _find_cordons(self, node: str, state: str,
+                      auth: Any) -> list[client.Data]:
+        return [row for row in client.read_list(
+            self, 'reservations/notices', {'node': node, 'state': state},
+            auth=auth) if row['cordon']]
+
+    def _explain(self, node: str, auth: Any) -> str:
+        """Return why a node without an open cordon cannot be uncordoned."""
+        for row in self._find_cordons(node, 'planned', auth):
+            return ('Its cordon has not started; use "openstack baremetal '
+                    f'reservation notice close {row["uuid"]} --node {node}".')
+        project = auth is None and scope.find_limited_project(self)
+        if project:
+            return (f'No open cordon is visible to project {project}; use '
+                    f'--all-projects to see all.')
+        return suggestions.describe_missing_node(
+            self, node, auth=auth) or 'It has no open cordon.'

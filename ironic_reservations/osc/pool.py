@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands ``openstack baremetal reservation pool``."""
+
+import argparse
+from collections.abc import Iterator
+import contextlib
+import urllib.parse
+
+from ironicclient import exc
+from osc_lib.command import command
+from oslo_utils import uuidutils
+
+from ironic_reservations.osc import actions
+from ironic_reservations.osc import client
+from ironic_reservations.osc import create
+from ironic_reservations.osc import identity
+from ironic_reservations.osc import options
+from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
+from ironic_reservations.osc import units
+from ironic_reservations.shared import text
+
+PATH = f'{client.PATH}/pools'
+
+COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service', 'healthy')
+COLUMNS = ('uuid', 'project_id', 'description', *COUNTS, 'expires_at')
+NODE = ('node', 'domain', 'segment', 'state', 'health', 'instance_uuid',
+        'notices')
+
+
+def _add_uuid(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('uuid', metavar='<uuid>', help='UUID of the pool')
+
+
+def _add_expiry(parser: argparse.ArgumentParser
+                ) -> argparse._MutuallyExclusiveGroup:
+    """Add the options for the expiry, which exclude each other."""
+    expiry = parser.add_mutually_exclusive_group()
+    for name, example in (('at', 'a time with a time zone, such as '
+                                 '2030-12-31T18:00Z'),
+                          ('in', 'a time from now, such as 30d')):
+        expiry.add_argument(
+            f'--expires-{name}', dest='expires_at', type=units.parse_time,
+            metavar='<time>', help=f'Expiry of the pool: {example}')
+    return expiry
+
+
+def _add_description(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--description', type=units.parse_empty,
+                        metavar='<text>',
+                        help='Description, at most 255 characters')
+
+
+def _format_columns(cmd: command.Command,
+                    pool: client.Data) -> output.Columns:
+    """Return the columns and values of a pool for ShowOne."""
+    pool = client.complete_pool(cmd, pool)
+    rows = [{**node, 'node': node['name'] or node['uuid'],
+             'domain': (text.format_domain(node['domain']) if pool['levels']
+                        else node['domain']),
+             'notices': len(node['notices'])} for node in pool['nodes']]
+    picture = output.format_table(output.format_headers(NODE), (
+        [row[name] for name in NODE] for row in rows))
+    columns = {
+        **{name: output.format_value(pool[name]) for name in (
+            'uuid', 'project_id', 'policy', 'by', 'description',
+            'expires_at', 'created_at', 'updated_at', 'request')},
+        **({'levels': output.format_levels(pool['levels'])}
+           if pool['levels'] else {}),
+        **pool['summary'],
+        'nodes': output.Text(pool['nodes'], *picture.split('\n'))}
+    return list(columns), list(columns.values())
+
+
+class CreatePool(output.ShowOne):
+    """Keep nodes for one project, as many as requested or none at all.
+
+    All nodes match the same request. A policy places them close together or
+    apart, as for a group of reservations.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--members', type=int, metavar='<number>',
+                            required=True, help='Number of nodes')
+        options.add_policies(parser).add_argument(
+            '--level', action=actions.LevelAction, dest='levels',
+            metavar='by=<domain>,policy=<policy>[,segment=<number>]',
+            help='Level of domains, instead of a policy: see "group create"')
+        options.add_request_options(parser)
+        identity.add_name_options(
+            parser, 'project', 'Project (name or ID) that may reserve the '
+                               'nodes', required=True)
+        _add_expiry(parser)
+        _add_description(parser)
+        parser.add_argument(
+            '--uuid', metavar='<uuid>',
+            help='Pool UUID (default: generated). Repeating a request with '
+                 'the same UUID returns the same pool')
+        parser.add_argument(
+            '--dry-run', action='store_true',
+            help='Keep nothing; show the matching nodes, and why others do '
+                 'not match')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        uuid = parsed_args.uuid or uuidutils.generate_uuid()
+        body = {'uuid': uuid, 'members': parsed_args.members,
+                **({'levels': parsed_args.levels} if parsed_args.levels
+                   else options.read_policy(parsed_args)),
+                'request': options.build_request_spec(self, parsed_args),
+                **identity.find_ids(self, parsed_args, 'project'),
+                **options.select_values(parsed_args, 'expires_at',
+                                        'description')}
+        if parsed_args.dry_run:
+            return create.show_dry_run(self, PATH, body)
+        with client.report_lost_response(self, 'pool', uuid, 'pool show',
+                                         'exist'):
+            return _format_columns(
+                self, create.reserve_nodes(self, PATH, body))
+
+
+class ListPool(output.Lister):
+    """List pools, the nodes that only one project may reserve."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--node', metavar='<node>',
+                            help='Only the pool of this node (name or UUID)')
+        identity.add_name_options(
+            parser, 'project', 'Only pools of this project (name or ID)')
+        client.add_paging(parser, 'uuid')
+        scope.add_all_projects(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = scope.choose_auth(self, parsed_args, 'pools')
+        filters = {'node': parsed_args.node, 'marker': parsed_args.marker,
+                   **identity.find_ids(self, parsed_args, 'project')}
+        pools = suggestions.report_empty(self, client.read_list(
+            self, 'reservations/pools', filters, parsed_args.limit,
+            auth=auth), 'pools', filters, auth=auth)
+        return output.format_headers(COLUMNS), (
+            [{**pool, **pool['summary']}[name] for name in COLUMNS]
+            for pool in pools)
+
+
+class ShowPool(output.ShowOne):
+    """Show a pool with its nodes."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_uuid(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        return _format_columns(self, client.request_ironic(
+            self, 'GET', client.build_path(PATH, parsed_args.uuid)))
+
+
+class SetPool(output.Command):
+    """Change the expiry or the description of a pool."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_uuid(parser)
+        _add_expiry(parser).add_argument(
+            '--no-expiry', action='store_true',
+            help='Let the pool not expire')
+        _add_description(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        client.request_ironic(
+            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
+            body=options.make_patch(
+                options.select_values(parsed_args, 'expires_at', 'description')
+                | ({'expires_at': ''} if parsed_args.no_expiry else {}),
+                'expires_at', 'description', 'no_expiry'))
+
+
+class DeletePool(output.Command):
+    """Delete pools. Reservations of their nodes stay."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
+                            help='UUID of the pool')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def delete(uuid: str) -> str:
+            client.request_ironic(self, 'DELETE',
+                                  client.build_path(PATH, uuid))
+            return f'pool {uuid}'
+
+        output.delete_each(self, parsed_args.uuids, delete)
+
+
+def _build_nodes_path(uuid: str) -> str:
+    """Return the path of the nodes of a pool."""
+    return f'{client.build_path(PATH, uuid)}/nodes'
+
+
+@contextlib.contextmanager
+def _suggest_node(cmd: command.Command, node: str) -> Iterator[None]:
+    """Print the closest name after an error about an unknown node."""
+    try:
+        yield
+    except (exc.BadRequest, exc.NotFound):
+        suggestions.report_missing(cmd, [node])
+        raise
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('nodes', nargs='+', metavar='<node>',
+                        help='Node (name or UUID)')
+
+
+class AddPoolNode(output.Command):
+    """Add nodes to a pool, one after the other.
+
+    A node must be free, or reserved by the project of the pool. It need not
+    match the request of the pool.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_uuid(parser)
+        _add_nodes(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def add(node: str) -> str:
+            with _suggest_node(self, node):
+                client.request_ironic(
+                    self, 'POST', _build_nodes_path(parsed_args.uuid),
+                    body={'node': node})
+            return f'node {node}'
+
+        output.delete_each(self, parsed_args.nodes, add, 'Added')
+
+
+class RemovePoolNode(output.Command):
+    """Remove nodes from a pool, one after the other.
+
+    A pool without nodes is deleted. Reservations of the nodes stay.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_uuid(parser)
+        _add_nodes(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def remove(node: str) -> str:
+            path = urllib.parse.quote(node, safe='')
+            with _suggest_node(self, node):
+                client.request_ironic(
+                    self, 'DELETE',
+                    f'{_build_nodes_path(parsed_args.uuid)}/{path}')
+            return f'node {node}'
+
+        output.delete_each(self, parsed_args.nodes, remove, 'Removed')
+
+
+class ReplacePoolNode(output.ShowOne):
+    """Replace a node of a pool by another one in the same domain.
+
+    A reservation of the old node stays.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_uuid(parser)
+        parser.add_argument('node', metavar='<node>',
+                            help='Node to remove (name or UUID)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        with _suggest_node(self, parsed_args.node):
+            return _format_columns(self, create.reserve_nodes(
+                self, _build_nodes_path(parsed_args.uuid),
+                {'replaces': parsed_args.node}))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The panels: notices, and the cordons of operators."""
+
+import re
+import uuid
+
+import pytest
+
+from tests.dashboard import test_dashboard
+
+EVIL = test_dashboard.EVIL
+
+
+@pytest.fixture
+def fault(cloud):
+    """An open notice of the node that is reserved for team-a."""
+    service = cloud.admin.baremetal_reservations
+    reservation = service.create(
+        candidate_nodes=['gold-1'], expires_in=3600,
+        project_id=cloud.projects['team-a'])
+    notice, = service.create_notices(
+        'fault', nodes=['gold-1'], category='gpu', description=EVIL,
+        ticket='RMA-7')
+    yield notice
+    for notice in service.notices(node='gold-1'):
+        if notice.state != 'closed':
+            service.close_notices(notice)
+    service.release(reservation)
+
+
+def list_notices(cloud):
+    """Return (kind, cordon, ticket, description, action) by state."""
+    return {(notice.state, notice.kind): (
+                notice.cordon, notice.ticket, notice.description,
+                notice.action)
+            for notice in cloud.admin.baremetal_reservations.notices(
+                node='gold-1')}
+
+
+def test_operator_cordons_and_uncordons(admin, cloud, fault):
+    page = admin.open('notices/')
+    assert re.match('gold-1 open fault: gpu .* no end .*RMA-7 Cordon',
+                    admin.rows()['gold-1'])
+    admin.follow('link', 'Cordon gold-1')
+    assert fault.node_uuid in admin.main.inner_text()
+    assert 'RMA-7' in admin.main.inner_text()
+    page.get_by_label('Ticket').fill('RMA-8')
+    admin.follow('button', 'Cordon')
+    assert 'Node gold-1 was cordoned.' in page.inner_text('body')
+    open_fault = {('open', 'fault'): (False, 'RMA-7', EVIL, None)}
+    assert list_notices(cloud) == open_fault | {
+        ('open', 'maintenance'): (True, 'RMA-8', None, None)}
+    assert admin.main.locator('tbody tr').count() == 2
+    admin.follow('link', 'Uncordon gold-1')
+    page.get_by_label('What was done').fill('New fan')
+    admin.follow('button', 'Uncordon')
+    assert list_notices(cloud) == open_fault | {
+        ('closed', 'maintenance'): (True, 'RMA-8', None, 'New fan')}
+    assert admin.main.locator('tbody tr').count() == 1
+    page.get_by_label('State').select_option('closed')
+    admin.follow('button', 'Filter')
+    assert 'done: New fan' in admin.rows()['gold-1']
+    # Another operator has been faster.
+    admin.open(f'notices/{fault.node_uuid}/uncordon/')
+    admin.follow('button', 'Uncordon')
+    assert 'had no open cordon' in page.inner_text('body')
+
+
+def test_cordon_is_refused(admin, cloud, fault):
+    before = list_notices(cloud)
+    page = admin.open(f'notices/{uuid.uuid4()}/cordon/')
+    page.get_by_label('Ticket').fill('RMA-8')
+    admin.follow('button', 'Cordon')
+    assert 'must be the UUID or the name of a node' in (
+        page.get_by_role('alert').inner_text())
+    assert page.get_by_label('Ticket').input_value() == 'RMA-8'
+    admin.open('notices/?state=nonsense')
+    assert admin.main.locator('.has-error').count() == 1
+    assert list_notices(cloud) == before
+
+
+def test_notices_of_a_reservation(admin, ada, fault):
+    for visitor in admin, ada:
+        page = visitor.open('reservations/')
+        assert 'open fault: gpu' in visitor.rows()['gold-1']
+        visitor.follow('link', 'gold-1')
+        assert 'open fault: gpu' in re.sub(
+            r'\s+', ' ', visitor.main.inner_text())
+        assert EVIL in visitor.main.inner_text()
+        assert page.title() != 'owned'
+    # A tenant sees what is announced, and leaves cordons to operators.
+    ada.open('notices/')
+    assert 'RMA-7' in ada.rows()['gold-1']
+    assert ada.page.get_by_role('link', name=re.compile('ordon')).count() == 0
+
+
+@pytest.mark.parametrize('path', ['notices/', 'reservations/',
+                                  'notices/{}/cordon/',
+                                  'notices/{}/uncordon/'])
+def test_looks(admin, fault, path):
+    test_dashboard.check_looks(admin, path.format(fault.node_uuid))

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration that Kolla-Ansible writes, as "tox -e kolla" records it.
+
+The driver reads it, logs in at a real Keystone, and uses a real Ironic.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import uuid
+
+from oslo_config import cfg
+import pytest
+
+from tests.common import keystones
+from tools import services
+
+pytestmark = pytest.mark.long
+
+RECORD = pathlib.Path(__file__).parents[1] / 'kolla/record'
+#: Folders of the two, and their nova.conf of nova-compute.
+CONTROLLERS = 'controller-1', 'controller-2'
+COMPUTES = [f'controller-{number}/nova-compute-ironic-{number}/nova.conf'
+            for number in (1, 2)]
+
+#: Uses the configuration as nova-compute does; Nova and Ironic cannot be
+#: configured in one process.
+PROGRAM = """
+import json
+import sys
+
+import nova.conf
+from nova.virt import ironic_reservations
+
+path, request = sys.argv[1:]
+nova.conf.CONF(['--config-file', path], project='nova')
+driver = ironic_reservations.ReservationsDriver(None)
+reservation = driver.reservations.hold(json.loads(request))
+print(json.dumps([
+    nova.conf.CONF.host, nova.conf.CONF.compute_driver,
+    nova.conf.CONF.reservations.standby,
+    [node.name for node in driver.ironic_connection.nodes()],
+    reservation['node_name'], reservation['project_id']]))
+"""
+
+
+def read(path, **options):
+    """Return the values of options, of one section per keyword."""
+    conf = cfg.ConfigOpts()
+    for section, opt in options.items():
+        conf.register_opt(opt, group=section)
+    conf(['--config-file', str(RECORD / path)])
+    return [conf[section][opt.name] for section, opt in options.items()]
+
+
+@pytest.mark.parametrize('controller', CONTROLLERS)
+def test_services(controller):
+    assert read(f'{controller}/ironic-api/ironic.conf',
+                api=cfg.ListOpt('middleware'),
+                DEFAULT=cfg.BoolOpt('rbac_service_role_elevated_access')) == [
+        ['reservations'], True]
+    assert read(f'{controller}/placement-api/placement.conf',
+                placement=cfg.IntOpt('allocation_conflict_retry_count')) == [
+        50]
+    attempts = cfg.IntOpt('max_attempts')
+    assert read(f'{controller}/nova-scheduler/nova.conf', scheduler=attempts,
+                filter_scheduler=cfg.MultiStrOpt('available_filters')) == [
+        5, ['nova.virt.ironic_reservations.filters.all_filters']]
+    assert read(f'{controller}/nova-conductor/nova.conf',
+                scheduler=attempts) == [5]
+
+
+@pytest.fixture(scope='module')
+def auth(tmp_path_factory):
+    with services.keystone(tmp_path_factory.mktemp('keystone'),
+                           services.free_port()) as auth:
+        yield auth
+
+
+@pytest.fixture(scope='module')
+def ironic(auth, start_ironic):
+    config = keystones.config(auth)
+    config['DEFAULT']['rbac_service_role_elevated_access'] = 'true'
+    del config['reservations'], config['oslo_limit']
+    with start_ironic(config=config) as ironic:
+        keystone = keystones.Keystone(auth, ironic.url)
+        keystone.user('ironic', 'service', 'service')
+        ironic.baremetal = keystone.admin().baremetal
+        ironic.project = keystone.projects['a']
+        yield ironic
+
+
+def use(compute, ironic, auth, path, **more):
+    """Run nova-compute's part with one of COMPUTES.
+
+    :param more: more options of [ironic].
+    """
+    conf = services.read_conf(RECORD / compute)
+    login = conf['ironic']
+    assert login['endpoint_override'] == 'http://192.0.2.10:6385/v1'
+    login |= {'auth_url': auth['auth_url'].removesuffix('/v3'),
+              'endpoint_override': f'{ironic.url}/v1',
+              'password': auth['password'], **more}
+    return subprocess.run(
+        [sys.executable, '-c', PROGRAM,
+         services.write_conf(path / 'nova.conf', conf), json.dumps({
+             'instance_uuid': str(uuid.uuid4()), 'expires_in': 60,
+             'host': conf['DEFAULT']['host'], 'project_id': ironic.project,
+             'resource_class': 'kolla'})],
+        capture_output=True, text=True, timeout=120)
+
+
+def test_two_controllers_serve_one_host(ironic, auth, tmp_path):
+    with ironic.fleet(*[{'resource_class': 'kolla'}] * 2) as nodes:
+        names = {node.name for node in nodes}
+        results = []
+        for compute in COMPUTES:
+            process = use(compute, ironic, auth, tmp_path)
+            assert process.returncode == 0, process.stderr
+            results.append(json.loads(process.stdout))
+        for result in results:
+            assert result[:3] == ['baremetal-ironic',
+                                  'ironic_reservations.ReservationsDriver',
+                                  True]
+            assert {*result[3]} == names
+            assert result[5] == ironic.project
+        assert {result[4] for result in results} == names
+
+
+def test_system_scope_cannot_be_added(ironic, auth, tmp_path):
+    """Kolla-Ansible writes a project, and an override cannot remove it."""
+    process = use(COMPUTES[0], ironic, auth, tmp_path, system_scope='all')
+    assert process.returncode == 1
+    assert 'system' in process.stderr.splitlines()[-1]
