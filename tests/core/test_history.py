@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 
+from oslo_db import api as oslo_db_api
 import pytest
 import sqlalchemy as sa
 
@@ -275,6 +276,8 @@ def make_past(fleet):
     expiry.expire_leases()
 
 
+# Ironic also repeats what a deadlock has undone.
+@oslo_db_api.wrap_db_retry(retry_interval=0.1, retry_on_deadlock=True)
 def tear_down(fleet):
     fleet.execute(sa.update(models.nodes).where(
         models.nodes.c.instance_uuid == fleets.INSTANCE).values(
