@@ -58,6 +58,10 @@ def read_values(operations: list[dict[str, Any]], validate: schema.Validator,
         if operation['op'] != 'remove' and 'value' not in operation:
             raise exception.InvalidInput(
                 f'{number}.value', 'is required with add and replace')
+        if (operation['op'] != 'remove' and operation['value'] is None
+                and name not in required):
+            raise exception.InvalidInput(
+                name, 'must not be null; to remove it, use the op "remove"')
         changes[name] = None
         if operation['op'] != 'remove':
             changes |= validate({name: operation['value']})

@@ -237,6 +237,10 @@ def test_update(ironic, create, call):
         create(1, 400, expires_at=value)
     for body in ([], patch(project_id='q'), patch(members=3)):
         call('PATCH', path, 400, body)
+    for name in 'expires_at', 'description':
+        assert call('PATCH', path, 400, [
+            {'op': 'replace', 'path': f'/{name}', 'value': None}]) == (
+            f'{name}: must not be null; to remove it, use the op "remove"')
 
 
 def test_delete(ironic, create, call):
@@ -352,7 +356,7 @@ def test_list(create, call, names):
 
     assert find() == uuids
     assert find(project_id='p') == [uuids[0], uuids[2]]
-    assert find(project_id='P') == []
+    assert find(project_id='P') == find(node='nonsense') == []
     node = pools[1]['nodes'][0]
     assert find(node=node['name']) == find(node=node['uuid'].upper()) == [
         uuids[1]]
