@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pools do to new reservations."""
 
+import contextlib
+import functools
+
 import pytest
 import sqlalchemy as sa
 
@@ -63,6 +66,44 @@ def test_pool_after_the_search(fleet):
         reservation = hold(fleet, 'west', memory_mb=1024)
     assert reservation.node_id == other
     assert row_counts == [0, 1]
+
+
+@pytest.fixture
+def reads(fleet):
+    """Counters of rows that were read, before and after each hold."""
+    counters = []
+
+    def count(connection, cursor, text, *args):
+        if text.startswith('UPDATE nodes'):
+            counters.append(sum(
+                int(number) for _, number in connection.execute(sa.text(
+                    "SHOW SESSION STATUS LIKE 'Handler_read_%'"))))
+
+    with contextlib.ExitStack() as stack:
+        for event in 'before_cursor_execute', 'after_cursor_execute':
+            sa.event.listen(fleet.engine, event, count)
+            stack.callback(sa.event.remove, fleet.engine, event, count)
+        yield counters
+
+
+@pytest.mark.on('server')
+@pytest.mark.parametrize('project', ['east', 'west'])
+def test_guard_reads_few_rows(fleet, reads, project):
+    """Their number depends neither on the fleet nor on the pool."""
+    numbers = []
+    for size in 2, 200:
+        fleet.clear()
+        reads.clear()
+        ids = fleet.add(*({},) * size)
+        add_pool = functools.partial(fleet.add_pool, 'east', *ids)
+        with fleet.before(HOLD, add_pool), \
+                fleet.row_counts(HOLD) as row_counts, \
+                contextlib.suppress(exception.NoMatchingNode):
+            hold(fleet, project, candidate_nodes=[fleet[ids[-1]].uuid])
+        assert row_counts == [project == 'east']
+        before, after = reads
+        numbers.append(after - before)
+    assert abs(numbers[1] - numbers[0]) < 50
 
 
 def test_end_of_a_pool_after_the_search(fleet):
