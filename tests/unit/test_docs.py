@@ -642,6 +642,7 @@ QUESTIONS = {
     'Why did a server end in ERROR?': 'how-to/troubleshooting',
     'A machine is broken: what now?': 'how-to/repair',
     'How do I announce work on a rack?': 'how-to/maintenance',
+    'How do I take a machine out of service?': 'how-to/retire',
     'A compute host is dead: what now?': 'how-to/lost-host',
     'May I restart nova-compute while it builds?': 'how-to/restart',
     'How does a second process take over by itself?': 'how-to/standby',
@@ -672,7 +673,7 @@ def test_index_leads_to_the_answer(question):
 @pytest.mark.parametrize(('word', 'page'), [
     ('taint', 'how-to/dedicated'), ('cordon', 'how-to/repair'),
     ('quota', 'how-to/quota'), ('drain', 'how-to/lost-host'),
-    ('pool', 'how-to/pool')])
+    ('pool', 'how-to/pool'), ('retired', 'how-to/retire')])
 def test_words_of_other_systems_on_the_index(word, page):
     assert re.search(rf'^\* :doc:`{page}`: .*\b{word}\b', PAGES['index'],
                      re.MULTILINE)
