@@ -4,8 +4,10 @@
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
+import contextlib
 from typing import Any
 
+from keystoneauth1 import access
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib.command import command
@@ -15,7 +17,8 @@ from ironic_reservations.osc import output
 from ironic_reservations.shared import constants
 from ironic_reservations.shared import resources
 
-COLUMNS = ('project_id', 'resource_class', 'reservations', 'limit')
+COLUMNS = ('project_id', 'project_name', 'resource_class', 'reservations',
+           'limit')
 
 #: Default limits by name, and limits of projects by project and name.
 _Limits = tuple[dict[str, int], dict[tuple[str, str], int]]
@@ -42,12 +45,29 @@ def list_usage(cmd: command.Command, reservations: Iterable[client.Data],
                 name for project, name in limits
                 if project == reference.project_id)):
             numbers[reference.project_id, name] += 0
+    names = _read_names(cmd, reference, {project for project, _ in numbers},
+                        auth)
     for project, name in sorted(numbers, key=str):
         node_class = name.removeprefix(f'{total}:')
-        yield (project, output.Text(None, 'all') if name == total
+        yield (project, names.get(project),
+               output.Text(None, 'all') if name == total
                else output.Text(node_class, node_class),
                numbers[project, name],
                limits.get((project, name), defaults.get(name)))
+
+
+def _read_names(cmd: command.Command, reference: access.AccessInfo | None,
+                projects: set[Any], auth: Any) -> dict[Any, str | None]:
+    """Return the names of projects that the user may read in Keystone."""
+    if reference is None:
+        return {}
+    names = {None: None, reference.project_id: reference.project_name}
+    if projects - names.keys():
+        with contextlib.suppress(sdk_exc.SDKException,
+                                 ksa_exc.ClientException):
+            names |= {row['id']: row['name']
+                      for row in _read_list(cmd, 'projects', auth)}
+    return names
 
 
 def _read_limits(cmd: command.Command, auth: Any) -> _Limits:

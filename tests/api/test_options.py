@@ -594,7 +594,8 @@ TABLE = [
     ('host list --marker host-0', rows('host-1', column='Host')),
     ('host list --all-projects', rows('host-0', 'host-1', column='Host')),
     ('list --all-projects', rows(*HELD)),
-    ('list --usage', columns('Project ID,Resource Class,Reservations,Limit')),
+    ('list --usage', columns(
+        'Project ID,Project Name,Resource Class,Reservations,Limit')),
     ('show node-1 --all-projects', has(node_name='node-1', host='host-1')),
     ('group list --all-projects', columns(
         'UUID,Policy,By,Segments,Members,Domains,Project ID,Description,'

@@ -299,12 +299,13 @@ def test_what_the_project_holds(cloud):
     try:
         rows = run(cloud, 'list', '--usage', user='demo')
         assert [list(row.values())[1:] for row in rows] == [
-            [None, 1, 5], [CLASS, 1, None]]
+            ['demo', None, 1, 5], ['demo', CLASS, 1, None]]
         assert rows[0]['Project ID'] == reservation['project_id']
         all_rows = run(cloud, 'list', '--usage', '--all-projects')
         assert all(row in all_rows for row in rows)
         # The admin's project has no reservations.
-        assert [0, 5] in [list(row.values())[2:] for row in all_rows]
+        assert ['admin', None, 0, 5] in [
+            list(row.values())[1:] for row in all_rows]
     finally:
         cloud.act('baremetal', 'reservation', 'delete', '--all-projects',
                   reservation['instance_uuid'])

@@ -452,3 +452,17 @@ def test_project_id_without_permission_to_look_up(cloud, openstack):
         'list', '--project', cloud.projects['a'], '-f', 'value', '-c', 'Node',
         username='a-reader', OS_PROJECT_ID=cloud.projects['a'])
     assert (result.stderr, result.stdout) == ('', 'of-a-1\n')
+
+
+def test_usage_names_projects(cloud, openstack):
+    def read_names(username, **env):
+        result = openstack('list', '--usage', '-f', 'json', username=username,
+                           **env)
+        return {row['Project ID']: row['Project Name']
+                for row in json.loads(result.stdout)}
+
+    a, b = cloud.projects['a'], cloud.projects['b']
+    assert read_names('system-reader', OS_SYSTEM_SCOPE='all') == {
+        a: 'a', b: 'b', None: None}
+    # Keystone does not list projects to this user.
+    assert read_names('a-reader', OS_PROJECT_ID=a) == {a: 'a'}
