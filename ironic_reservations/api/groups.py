@@ -193,29 +193,15 @@ def _present_group(group: values.Group, marker: str | None = None,
     :param more: further keys of the response.
     :raises: InvalidInput if the marker's member does not exist.
     """
-    def look_up(uuid: str) -> list[int | None]:
-        for member in group.members:
-            if str(member.instance_uuid).lower() == uuid:
-                return [member.node_id]
-        raise exception.InvalidInput(
-            'marker', 'must be the instance UUID of a member', got=uuid)
-
-    after = markers.decode(marker, group.uuid, [int], look_up)
-    members = [member for member in group.members
-               if after is None or member.node_id > after[0]]
     response = _present_group_alone(group, health=collections.Counter(
         member.health for member in group.members
         if member.health is not None)) | (more or {})
-    page = responses.fit_rows(
-        members, lambda member: reservations.present_reservation(
+    return responses.add_page(
+        response, 'reservations', group.members,
+        lambda member: reservations.present_reservation(
             member, reservations.LIST_FIELDS),
-        responses.MAX_PAGE - responses.count_bytes(more or {}))
-    response['reservations'] = page
-    if len(members) > len(page):
-        last = markers.encode(group.uuid, [members[len(page) - 1].node_id])
-        response['next'] = responses.make_url(
-            f'/groups/{group.uuid}?marker={last}')
-    return response
+        lambda member: (str(member.instance_uuid), member.node_id), marker,
+        '/groups', 'the instance UUID of a member')
 
 
 def _present_in_list(group: values.Group) -> dict[str, Any]:

@@ -262,19 +262,8 @@ def _present(caller: context.RequestContext, pool: values.Pool,
     :param marker: marker of the last node of the previous page.
     :raises: InvalidInput if the marker's node is not in the pool.
     """
-    def look_up(uuid: str) -> list[int]:
-        for node in pool.nodes:
-            if node.uuid.lower() == uuid:
-                return [node.id]
-        raise exception.InvalidInput(
-            'marker', 'must be the UUID of a node of the pool', got=uuid)
-
-    after = markers.decode(marker, pool.uuid, [int], look_up)
-    nodes = [node for node in pool.nodes
-             if after is None or node.id > after[0]]
-    response = _present_alone(pool, request=json.loads(pool.request_spec))
     reach = caller.get_reach('notices')
-    by_node = notices.find_on_nodes([node.id for node in nodes], reach)
+    by_node = notices.find_on_nodes([node.id for node in pool.nodes], reach)
     levels = group_policy.find_levels(pool)
 
     def show(node: values.PoolNode) -> dict[str, Any]:
@@ -287,11 +276,7 @@ def _present(caller: context.RequestContext, pool: values.Pool,
                 notice_api.present_notice(notice, reach)
                 for notice in by_node.get(node.id, ())]}
 
-    page = responses.fit_rows(
-        nodes, show, responses.MAX_PAGE - responses.count_bytes(response))
-    response['nodes'] = page
-    if len(nodes) > len(page):
-        last = markers.encode(pool.uuid, [nodes[len(page) - 1].id])
-        response['next'] = responses.make_url(
-            f'/pools/{pool.uuid}?marker={last}')
-    return response
+    return responses.add_page(
+        _present_alone(pool, request=json.loads(pool.request_spec)), 'nodes',
+        pool.nodes, show, lambda node: (node.uuid, node.id), marker, '/pools',
+        'the UUID of a node of the pool')

@@ -15,7 +15,9 @@ from wsme import types as wtypes
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import conf
+from ironic_reservations import exception
 from ironic_reservations import verdicts
+from ironic_reservations.api import markers
 from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 
@@ -190,6 +192,44 @@ def make_page(name: str, rows: Sequence[Row], limit: int,
         text = urllib.parse.urlencode(query, doseq=True)
         page['next'] = f'{make_url(path)}?{text}'
     return page
+
+
+def add_page(response: dict[str, Any], name: str, rows: Sequence[Row],
+             show: Callable[[Row], dict[str, Any]],
+             get_position: Callable[[Row], tuple[str, Any]],
+             marker: str | None, path: str, kind: str) -> dict[str, Any]:
+    """Return a resource, as JSON, with a page of the rows that it contains.
+
+    :param response: the resource with its ``uuid``; the page is added to it.
+    :param name: key of the page.
+    :param rows: all rows, sorted.
+    :param show: makes the JSON of a row.
+    :param get_position: returns the UUID of a row, and the number by which
+        rows are sorted.
+    :param marker: marker of the last row of the previous page, or its UUID.
+    :param path: path of such resources; see ``make_url``.
+    :param kind: what the UUID of a row is, for errors.
+    :raises: InvalidInput if no row has the marker's UUID.
+    """
+    uuid = response['uuid']
+
+    def look_up(ident: str) -> list[Any]:
+        for row in rows:
+            row_uuid, number = get_position(row)
+            if row_uuid.lower() == ident:
+                return [number]
+        raise exception.InvalidInput('marker', f'must be {kind}', got=ident)
+
+    after = markers.decode(marker, uuid, [int], look_up)
+    rest = [row for row in rows
+            if after is None or get_position(row)[1] > after[0]]
+    page = fit_rows(rest, show, MAX_PAGE - count_bytes(response))
+    response[name] = page
+    if len(rest) > len(page):
+        _, number = get_position(rest[len(page) - 1])
+        response['next'] = make_url(
+            f'{path}/{uuid}?marker={markers.encode(uuid, [number])}')
+    return response
 
 
 def fit_rows(rows: Iterable[Row],

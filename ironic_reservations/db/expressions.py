@@ -280,6 +280,18 @@ CLAIMABLE_BY_ID = sa.exists().where(
 ).correlate(nodes)
 
 
+def select_old(time: sa.Column[Any], days: int, limit: int) -> sa.Select[Any]:
+    """Select the ids of rows whose time is some days ago."""
+    return sa.select(time.table.c.id).where(
+        time < functions.seconds_from_now(-days * 86400)).limit(limit)
+
+
+def delete_ids(column: sa.Column[Any], ids: Iterable[int]) -> sa.Delete:
+    """Delete the rows with some ids from the table of a column."""
+    table: Any = column.table
+    return sa.delete(table).where(table.c.id.in_(ids))
+
+
 def equals_text(column: sa.Column[Any],
                 text: Any) -> sa.ColumnElement[bool]:
     """Return the condition that a column has exactly this text.

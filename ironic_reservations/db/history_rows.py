@@ -77,6 +77,17 @@ def select_ended(reach: values.Ownership = values.ALL) -> sa.Select[Any]:
         *where).order_by(history.c.ended_at.desc(), history.c.id.desc())
 
 
+def select_first(instance_uuid: str, reach: values.Ownership
+                 ) -> sa.Select[Any]:
+    """Select the reservation of an instance that ended first.
+
+    :param reach: see ``select_ended``.
+    """
+    return select_ended(reach).where(
+        column_is('instance_uuid', instance_uuid)).order_by(None).order_by(
+        history.c.ended_at, history.c.id).limit(1)
+
+
 def column_is(name: str, text: str | None) -> sa.ColumnElement[bool]:
     """Return the condition that a column of the history has a text."""
     return expressions.equals_text(history.c[name], text)
@@ -110,15 +121,3 @@ def is_after(ended_at: datetime.datetime, row_id: int
     """Return the condition that a row comes after another in the list."""
     return sa.or_(history.c.ended_at < ended_at, sa.and_(
         history.c.ended_at == ended_at, history.c.id < row_id))
-
-
-def select_old(days: int, limit: int) -> sa.Select[Any]:
-    """Select the ids of reservations that ended some days ago."""
-    return sa.select(history.c.id).where(
-        history.c.ended_at < functions.seconds_from_now(-days * 86400)
-    ).limit(limit)
-
-
-#: Delete the rows with the ids ``:ids``.
-DELETE = sa.delete(history).where(
-    history.c.id.in_(sa.bindparam('ids', expanding=True)))

@@ -182,18 +182,6 @@ def update_notice(notice: values.Notice, changes: Mapping[str, Any],
         {**changes, 'updated_at': functions.utcnow()})
 
 
-def select_old(days: int, limit: int) -> sa.Select[Any]:
-    """Select the ids of notices that were closed some days ago."""
-    return sa.select(notices.c.id).where(
-        notices.c.ends_at < functions.seconds_from_now(-days * 86400)
-    ).limit(limit)
-
-
-#: Delete the notices with the ids ``:ids``.
-DELETE = sa.delete(notices).where(
-    notices.c.id.in_(sa.bindparam('ids', expanding=True)))
-
-
 #: Select the names of nodes with an open cordon, or the UUIDs of nodes without
 #: a name.
 CORDONED_NODES = sa.select(sa.func.coalesce(nodes.c.name, nodes.c.uuid)).where(

@@ -137,7 +137,7 @@ class MoveReservation(output.Lister):
             self._compute = client.get_compute(self)
             self._auth = scope.find_full_auth(self)
             self._obstacle = self._find_obstacle(parsed_args)
-            self._is_preview = parsed_args.dry_run or bool(self._obstacle)
+            self._is_dry_run = parsed_args.dry_run
             reservations = self._read_reservations(source)
             servers = self._read_servers(source)
             queue = self._read_queue(source, reservations.keys() | servers)
@@ -164,7 +164,8 @@ class MoveReservation(output.Lister):
                                        '%s', len(moving), len(instances),
                                  target)
             results |= dict.fromkeys(moving, f'moved to {target}')
-            if parsed_args.wait and not self._is_preview:
+            if parsed_args.wait and not (
+                    self._is_dry_run or self._obstacle):
                 results |= self._wait(moving, target)
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
@@ -244,9 +245,10 @@ class MoveReservation(output.Lister):
             changed.
         :returns: the result.
         """
-        if self._is_preview:
-            return (self._obstacle
-                    or 'would be set to ERROR: its build has not started')
+        if self._obstacle:
+            return self._obstacle
+        if self._is_dry_run:
+            return 'would be set to ERROR: its build has not started'
         self._compute.reset_server_state(instance, 'error')
         client.request_placement(
             self, f'/allocations/{instance}', 'PUT',
@@ -273,8 +275,10 @@ class MoveReservation(output.Lister):
 
         :returns: None if it is moved, otherwise the result.
         """
-        if self._is_preview:
-            return self._obstacle or f'would move to {target}'
+        if self._obstacle:
+            return self._obstacle
+        if self._is_dry_run:
+            return f'would move to {target}'
         path = f'{client.PATH}/{instance}'
         try:
             try:

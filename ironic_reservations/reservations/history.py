@@ -69,18 +69,15 @@ def find_position(instance_uuid: str, reach: values.Ownership
         instance that has ended.
     :raises: InvalidInput if there is none.
     """
-    rows = engine.fetch_rows(history_rows.select_ended(reach).where(
-        history_rows.column_is('instance_uuid', instance_uuid)))
-    if not rows:
-        raise exception.InvalidInput(
-            'marker', 'must be the instance UUID of a reservation that has '
-                      'ended', got=instance_uuid)
-    return rows[-1].ended_at, rows[-1].id
+    for row in engine.fetch_rows(
+            history_rows.select_first(instance_uuid, reach)):
+        return row.ended_at, row.id
+    raise exception.InvalidInput(
+        'marker', 'must be the instance UUID of a reservation that has ended',
+        got=instance_uuid)
 
 
 def sweep() -> int:
     """Delete what ended long ago; return the number of reservations."""
-    return transaction.delete_in_batches(
-        history_rows.select_old(conf.CONF.reservations.history,
-                                transaction.DELETED_AT_ONCE),
-        history_rows.DELETE)
+    return transaction.delete_old(
+        history_rows.history.c.ended_at, conf.CONF.reservations.history)

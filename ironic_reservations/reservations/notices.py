@@ -378,10 +378,8 @@ def find_on_nodes(node_ids: Collection[int], reach: values.Ownership
 
 def sweep() -> int:
     """Delete notices that were closed long ago; return their number."""
-    return transaction.delete_in_batches(
-        notice_rows.select_old(conf.CONF.reservations.notice_history,
-                               transaction.DELETED_AT_ONCE),
-        notice_rows.DELETE)
+    return transaction.delete_old(
+        notice_rows.notices.c.ends_at, conf.CONF.reservations.notice_history)
 
 
 @engine.retry

@@ -42,6 +42,7 @@ from ironic_reservations import exception
 from ironic_reservations import metrics
 from ironic_reservations import values
 from ironic_reservations.db import engine
+from ironic_reservations.db import expressions
 from ironic_reservations.db import history_rows
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import node_rows
@@ -288,17 +289,17 @@ def begin(run: Run) -> Iterator[Transaction]:
         events.emit_pool(*pool_event)
 
 
-def delete_in_batches(query: sa.Select[Any], statement: sa.Delete) -> int:
-    """Delete rows, ``DELETED_AT_ONCE`` in a transaction; return their number.
+def delete_old(time: sa.Column[Any], days: int) -> int:
+    """Delete the rows whose time is some days ago; return their number.
 
-    :param query: selects the ids of that many rows that are left.
-    :param statement: deletes the rows with the ids ``:ids``.
+    A transaction deletes ``DELETED_AT_ONCE`` of them.
     """
     def attempt(run: Run) -> int:
-        ids = [row.id for row in engine.fetch_rows(query)]
+        ids = [row.id for row in engine.fetch_rows(
+            expressions.select_old(time, days, DELETED_AT_ONCE))]
         if ids:
             with begin(run) as tx:
-                tx.execute(statement, {'ids': ids})
+                tx.execute(expressions.delete_ids(time, ids))
         return len(ids)
 
     total = 0
