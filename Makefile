@@ -23,7 +23,8 @@
 ##     install       installation next to several releases of Ironic
 ##     redfish       Ironic's redfish driver with an emulated BMC
 ##     dashboard     the panels of Horizon, in a browser
-## make bench        measure the cost of a hold, and draw it (20 minutes)
+## make bench        measure and write the figures of the page on performance
+##                   (25 minutes, on an idle machine)
 ## make lint         check style, types and words
 ## make docs         build documentation, API reference, release notes, and
 ##                   a manual page

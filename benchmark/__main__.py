@@ -1,60 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure holds by the size of the fleet, compared with their minimum cost.
+"""Measure everything that the page on performance shows, and write it.
 
     make bench
     make bench ARGS="--nodes 1000 10000 --rounds 3"
     make bench ARGS="--steps groups --nodes 1000 100000"
-    make bench ARGS="--server mysql --draw mysql.svg"
-    make bench ARGS="--shapes"
+    make bench ARGS="--server mysql"
+    make bench ARGS="--parts shapes racks --write"
 
+Without arguments it measures fleets of four sizes, then ``shapes``, then
+``racks``, and writes the tables and pictures of the documentation. With
+arguments it measures what they name, and writes only with ``--write``.
+
+The first part compares holds by the size of the fleet with their minimum cost.
 A private MariaDB, or MySQL, with default durability; our application alone
 under uWSGI with two workers per core, all of them warm; clients on keep-alive
 connections. Every response is checked. The fleets take turns, and each figure
 is the median of the rounds. "Floor" is the guarded UPDATE of a hold, an INSERT
 and a COMMIT by raw PyMySQL, in the same round on the same database; "bare
-floor" finds the node only by its ID. In fleets with "racks" a capability names
-the rack of each node; racks have 40 nodes of one profile, enrolled rack by
-rack or in random order. Milliseconds are for one client; rates and processor
-times (CPU-ms per call) for eight.
+floor" finds the node only by its ID. Milliseconds are for one client; rates
+and processor times (CPU-ms per call) for eight.
 """
 
 import argparse
 import collections
 import contextlib
-import itertools
 import logging
+import math
 import os
-import pathlib
 import random
 import statistics
+import sys
 import time
+import traceback
 import uuid
 
 import psutil
-from rich import console
 from rich import progress
-from rich import table
 import sqlalchemy as sa
 
 from benchmark import clients
 from benchmark import fleet
+from benchmark import page
+from benchmark import racks
 from benchmark import shapes
 from tools import services
 
 #: Database servers for the benchmark.
 SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 
-#: Steps for each fleet, and for those with racks.
-STEPS = ('few', 'many', 'used_up', 'none', 'capacity', 'taken', 'pools',
-         'groups')
-RACK_STEPS = ('few', 'none', 'capacity', 'groups')
+#: Steps for each fleet.
+STEPS = ('first', 'few', 'many', 'used_up', 'none', 'capacity', 'taken',
+         'pools', 'groups')
 
-GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 8, spread',
-          'group of 64, soft-pack', 'eight holds in a group, soft-pack',
-          'eight holds in a group, spread')
+GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 64, soft-pack',
+          'eight holds in a group, soft-pack')
 
 #: Shares of the nodes that are in a pool of the first of two projects.
-POOLED, PROJECTS = (0, 0.01, 0.5), ('east', 'west')
+POOLED, PROJECTS = (0, 0.01, 0.5), ('project of the pool', 'another project')
 
 #: Number of comparisons of several holds with one group, per round.
 PAIRS = 8
@@ -62,34 +64,53 @@ PAIRS = 8
 #: Seconds of processor time of each worker before a measurement.
 WARM = 0.5
 
+#: Most calls of one client.
+TIMES = 400
+
+#: What the requests that count the fleet are compared with.
+SCAN = 'smallest query about all nodes'
+
+#: Figures by which an operator chooses the settings, and their digits.
+SIZING = {
+    'first hold of a worker, ms': ('first hold of a worker', 0),
+    'hold, ms': ('hold, alternating requests', 1),
+    'holds per second, eight clients': ('hold rate', 0),
+    'refusal with its explanation, ms': ('refusal with its explanation', 0),
+    'capacity, not cached, ms': ('capacity, not cached', 0),
+    'memory of a worker, MiB': ('memory of a worker, MiB', 0)}
+
+#: Servers of a compute host, and the part of a worker's time that the
+#: periodic tasks of all hosts may take.
+SERVERS_PER_HOST, SHARE = 5000, 0.1
+
+
+def name_pooled(project, share):
+    return f'{project}, {100 * share:.0f} % of the nodes in pools'
+
 
 class Measures:
     """One fleet, and our application on it.
 
     :param tell: function of a figure's name and the figure.
-    :param racks: an item of ``fleet.RACKS``, or None without racks.
     """
 
-    def __init__(self, size, ironic, processes, tell, racks=None):
-        self.size, self.racks, self._url = size, racks, ironic.database_url
-        self._check, self._tell = fleet.checker(size, racks), tell
-        self._conf_file, self._processes = ironic.conf_file, processes
-        self._port = self._process = None
+    def __init__(self, size, ironic, processes, tell):
+        self.size, self._ironic, self._url = size, ironic, ironic.database_url
+        self._check, self._tell = fleet.checker(size), tell
+        self._processes, self._port, self._process = processes, None, None
+        self._times = min(TIMES, size // 10)
 
     @contextlib.contextmanager
-    def serving(self, keep=True):
+    def serving(self, keep=True, kinds=fleet.MIX):
         """Run our application, warm; yield its process.
 
         :param keep: False if nodes are rare, so that each is soon released.
         """
-        with services.uwsgi(
-                'ironic_reservations.wsgi:application', self._conf_file,
-                services.free_port(), processes=self._processes,
-                keepalive=True) as service:
+        with shapes.run_api(self._ironic, self._processes) as service:
             before = self._port, self._process
             self._port, self._process = service.port, service.process
             try:
-                self.warm_up(keep)
+                self.warm_up(keep, kinds)
                 yield service.process
             finally:
                 self._port, self._process = before
@@ -99,7 +120,7 @@ class Measures:
         return {child.pid: sum(child.cpu_times()[:2]) for child in
                 psutil.Process(self._process.pid).children(recursive=True)}
 
-    def _mariadb(self):
+    def _database(self):
         """Return the seconds of processor time of the database."""
         path = sa.make_url(self._url).query['unix_socket']
         [server] = [child for child in psutil.Process().children(
@@ -127,18 +148,26 @@ class Measures:
                 # One client, because two may compete for the last node.
                 clients.run(self._holding(fleet.WITH_CLASS, keep), 20)
 
+    def first(self):
+        """The first hold of a process counts the fleet."""
+        with shapes.run_api(self._ironic, 1) as service:
+            request = clients.Http(service.port).request
+            self._tell('first hold of a worker', 1000 * clients.seconds(
+                lambda: request('POST', '/v1/reservations', 201, next(
+                    fleet.requests(fleet.WITH_CLASS, None))), 1))
+        fleet.free_all(self._url)
+
     def few(self):
         """One client."""
-        times = min(100, self.size // 10)
-        if not self.racks:
-            self._tell('bare floor', self._run(
-                clients.bare(self._url, has_guard=False), times).median)
-            self._tell('floor',
-                       self._run(clients.bare(self._url), times).median)
-        for name, kinds in (('hold, mix', fleet.MIX),
-                            ('hold, class given', fleet.WITH_CLASS),
-                            ('hold, sizes alone', [fleet.sizes])):
-            self._tell(name, self._run(self._holding(kinds), times).median)
+        self._tell('bare floor', self._run(
+            clients.bare(self._url, has_guard=False), self._times).median)
+        self._tell('floor',
+                   self._run(clients.bare(self._url), self._times).median)
+        for name, kinds in (('alternating requests', fleet.MIX),
+                            ('by resource class', fleet.WITH_CLASS),
+                            ('by sizes alone', [fleet.sizes])):
+            self._tell(f'hold, {name}',
+                       self._run(self._holding(kinds), self._times).median)
 
     def many(self):
         """Many clients, for some seconds if the fleet is large enough.
@@ -154,12 +183,12 @@ class Measures:
 
     def _rate(self, name, client, times):
         """Measure the rate of many clients, and their processor time."""
-        workers, mariadb = sum(self._workers().values()), self._mariadb()
+        workers, database = sum(self._workers().values()), self._database()
         result = clients.run(client, times, clients.MANY)
         calls = times * clients.MANY
         self._tell(f'{name} rate', result.rate)
-        self._tell(f'{name}, CPU of MariaDB',
-                   (self._mariadb() - mariadb) * 1000 / calls)
+        self._tell(f'{name}, CPU of the database',
+                   (self._database() - database) * 1000 / calls)
         workers = sum(self._workers().values()) - workers
         self._tell(f'{name}, CPU of workers', workers * 1000 / calls)
         self._tell(f'{name}, CPU of clients', result.cpu)
@@ -176,7 +205,7 @@ class Measures:
             self._url, 'UPDATE nodes SET instance_uuid = uuid',
             f'UPDATE nodes SET instance_uuid = NULL WHERE id IN ({ids})')
         with self.serving(keep=False):
-            self._tell('hold, 99.9 % taken', self._run(
+            self._tell('hold, 99.9 % of the nodes taken', self._run(
                 self._holding(fleet.WITH_CLASS, keep=False), 100).median)
 
     def pools(self):
@@ -184,25 +213,29 @@ class Measures:
 
         The service is started on each of these fleets, as in ``taken``.
         """
+        kinds = {project: [lambda profile, kind=kind, project=project: {
+            **kind(profile), 'project_id': project} for kind in fleet.MIX]
+            for project in PROJECTS}
         for share in random.sample(POOLED, len(POOLED)):
             fleet.execute(
                 self._url, 'INSERT INTO reservations_pools (id, uuid, '
                 'project_id, request_spec, request_digest, generation, '
-                "created_at) VALUES (1, UUID(), 'east', '{}', '', 0, NOW())",
+                f"created_at) VALUES (1, UUID(), '{PROJECTS[0]}', '{{}}', "
+                "'', 0, NOW())",
                 'INSERT INTO reservations_pool_nodes (node_id, node_uuid, '
                 'pool_id, created_at) SELECT id, uuid, 1, NOW() FROM nodes '
                 f'ORDER BY RAND() LIMIT {int(share * self.size)}')
-            with self.serving():
+            with self.serving(kinds=sum(kinds.values(), [])):
                 for project in PROJECTS:
-                    kinds = [lambda profile, kind=kind, project=project: {
-                        **kind(profile), 'project_id': project}
-                        for kind in fleet.MIX]
-                    self.warm_up(kinds=kinds)
-                    self._tell(f'hold, {share:.0%} in pools, {project}',
-                               self._run(self._holding(kinds), min(
-                                   100, self.size // 10)).median)
-            fleet.execute(self._url, 'DELETE FROM reservations_pool_nodes',
-                          'DELETE FROM reservations_pools')
+                    self._tell(name_pooled(project, share), self._run(
+                        self._holding(kinds[project]), self._times).median)
+            self.reset()
+
+    def reset(self):
+        """Release all nodes, and delete the pool."""
+        fleet.free_all(self._url)
+        fleet.execute(self._url, 'DELETE FROM reservations_pool_nodes',
+                      'DELETE FROM reservations_pools')
 
     def used_up(self):
         """The nodes that fit best are taken; larger ones are left."""
@@ -223,48 +256,42 @@ class Measures:
         Each call starts on a fleet in which all nodes are free.
         """
         request = clients.Http(self._port).request
-        by = f'capability:{"rack" if self.racks else "gpus"}'
+        policy = {'policy': 'soft-pack', 'by': 'capability:gpus'}
 
         def post(path='', **body):
             began = time.perf_counter()
             request('POST', f'/v1/reservations{path}', 201, body)
             return (time.perf_counter() - began) * 1000
 
-        def at_once(members, policy):
-            return lambda spec: post('/groups', members=members, by=by,
-                                     policy=policy, request=spec)
+        def at_once(members):
+            return lambda spec: post('/groups', members=members, **policy,
+                                     request=spec)
 
-        def one_by_one(policy):
-            def hold(spec):
-                group = {'uuid': str(uuid.uuid4()), 'policy': policy,
-                         'by': by}
-                return sum(post(**spec, group=group) for _ in range(8))
-            return hold
+        def hold(spec, **more):
+            return sum(post(**spec, **more) for _ in range(8))
 
-        ways = {'eight holds': lambda spec: sum(
-                    post(**spec) for _ in range(8)),
-                'group of 64, soft-pack': at_once(64, 'soft-pack')}
-        for policy in ('soft-pack', 'spread') if self.racks else (
-                'soft-pack',):
-            ways |= {f'group of 8, {policy}': at_once(8, policy),
-                     f'eight holds in a group, {policy}': one_by_one(policy)}
+        ways = dict(zip(GROUPS, (
+            hold, at_once(8), at_once(64), lambda spec: hold(
+                spec, group={'uuid': str(uuid.uuid4()), **policy})),
+                        strict=True))
         times = collections.defaultdict(list)
         for _ in range(PAIRS):
             spec = {'resource_class': random.choice(fleet.PROFILES)[0]}
-            for name, hold in random.sample([*ways.items()], len(ways)):
-                times[name].append(hold(spec))
+            for name, way in random.sample([*ways.items()], len(ways)):
+                times[name].append(way(spec))
                 fleet.free_all(self._url)
         for name, figures in times.items():
             self._tell(name, statistics.median(figures))
-            self._tell(f'{name}: eight holds', statistics.median(
+            self._tell(f'{name}, times eight holds', statistics.median(
                 figure / holds for figure, holds in zip(
                     figures, times['eight holds'], strict=True)))
 
     def none(self):
         """No node matches."""
         request = clients.Http(self._port).request
-        self._tell('422 and why', 1000 * clients.seconds(lambda: request(
-            'POST', '/v1/reservations', 422, {'memory_mb': 2 ** 30}), 3))
+        self._tell('refusal with its explanation', 1000 * clients.seconds(
+            lambda: request('POST', '/v1/reservations', 422,
+                            {'memory_mb': 2 ** 30}), 3))
 
     def capacity(self):
         """Count the fleet, and run the smallest query about all nodes."""
@@ -274,180 +301,216 @@ class Measures:
                     'SELECT resource_class, provision_state, COUNT(*) '
                     'FROM nodes GROUP BY 1, 2')
 
-        self._tell('smallest scan', 1000 * clients.seconds(scan, 3))
+        self._tell(SCAN, 1000 * clients.seconds(scan, 3))
         request = clients.Http(self._port).request
-        self._tell('capacity, counted', 1000 * clients.seconds(
+        self._tell('capacity, not cached', 1000 * clients.seconds(
             lambda: request('GET', '/v1/reservations/capacity', 200, **{
                 'Cache-Control': 'no-cache'}), 3))
 
 
-def serve(stack, *args, **kwargs):
-    """Run our application on a fleet; return its Measures and process."""
-    measures = Measures(*args, **kwargs)
-    return measures, stack.enter_context(measures.serving())
+def measure(args):
+    """Measure fleets of some sizes.
+
+    :returns: the medians of all rounds, by name and size; a note about them;
+        and the steps that failed.
+    """
+    figures, failures = collections.defaultdict(list), set()
+    with SERVERS[args.server]() as server, progress.Progress() as bar, \
+            contextlib.ExitStack() as stack:
+        def tells(size):
+            def tell(name, figure):
+                figures[name, size].append(figure)
+                bar.console.print(f'{size:,} nodes: {name}: {figure:.2f}')
+            return tell
+
+        fleets = []
+        for size in args.nodes:
+            bar.console.print(f'{size:,} nodes: enrolling')
+            ironic = stack.enter_context(fleet.ironic(
+                server, size, lambda steps, size=size: bar.track(
+                    steps, description=f'enrolling {size:,} nodes')))
+            # Its memory may have grown.
+            fleet.stop(ironic)
+            measures = Measures(size, ironic, args.workers, tells(size))
+            fleets.append((measures,
+                           stack.enter_context(measures.serving())))
+        note = page.describe(
+            f'{args.workers} workers of the API, medians of {args.rounds} '
+            'rounds', ironic.database_url)
+        work = [(step, measures) for _ in range(args.rounds)
+                for step in args.steps
+                for measures, _ in random.sample(fleets, len(fleets))]
+        for step, measures in bar.track(work, description='rounds'):
+            try:
+                getattr(measures, step)()
+            except Exception:
+                traceback.print_exc()
+                failures.add(step)
+                measures.reset()
+        for measures, process in fleets:
+            tells(measures.size)('memory of a worker, MiB',
+                                 fleet.peak_memory(process.pid))
+    return {key: statistics.median(values)
+            for key, values in figures.items()}, note, failures
+
+
+def list_settings(size, figures):
+    """Return the settings that follow from the figures of a size."""
+    count = figures['capacity, not cached', size] / 1000
+    # While a worker counts, the others hold nodes.
+    workers = 2 if count < 0.1 else 4
+    memory = workers * figures['memory of a worker, MiB', size]
+    # The others can carry the servers of one that is down.
+    hosts = 1 + max(1, math.ceil(size / SERVERS_PER_HOST))
+    interval = 60 * max(1, math.ceil(hosts * count / SHARE / 60))
+    return {
+        'workers, at least': f'{workers}',
+        'their memory, MiB': f'{memory:,.0f}',
+        'their connections to the database': f'{workers}',
+        'compute hosts, at least': f'{hosts}',
+        '``update_resources_interval``, seconds': f'{interval}',
+        '``max_attempts``': f'{hosts + 2}',
+        '``max_instances_per_host``': f'{math.ceil(size / (hosts - 1)):,}',
+        '``host_subset_size``': f'{math.ceil(hosts / 2)}'}
+
+
+def show(output, note, sizes, figures):
+    """Print the tables, and write those that are complete."""
+    header = ['', *(f'{size:,} nodes' for size in sizes)]
+
+    def show_table(name, title, digits, rows):
+        """Show a table.
+
+        :param rows: names of figures, and of those that divide them, or None.
+        """
+        def show_cell(row, size):
+            figure, divisor = figures[row, size], figures.get(
+                (rows[row], size))
+            return f'{figure:,.{digits}f}' + (
+                f' ({figure / divisor:.2f})' if divisor else '')
+
+        lines = [[row, *(show_cell(row, size) for size in sizes)]
+                 for row in rows
+                 if all((row, size) in figures for size in sizes)]
+        output.show(name if len(lines) == len(rows) else None, title, header,
+                    lines, note)
+
+    show_table('holds', 'One client: milliseconds (times the floor)', 2,
+               dict.fromkeys((
+                   'bare floor', 'floor', 'hold, alternating requests',
+                   'hold, by resource class', 'hold, by sizes alone',
+                   'hold, best fit used up',
+                   'hold, 99.9 % of the nodes taken'), 'floor'))
+    show_table('rates', 'Eight clients: calls per second', 0, dict.fromkeys(
+        ('bare floor rate', 'floor rate', 'hold rate')))
+    # In a hold, the worker does the work of a client of the bare database.
+    show_table(
+        'processors',
+        'Eight clients: milliseconds of CPU time per call (times the floor)',
+        2, {f'{name}, CPU of {whose}': f'floor, CPU of {floor}'
+            for name, whose, floor in (
+                ('floor', 'clients', 'clients'),
+                ('hold', 'workers', 'clients'),
+                ('floor', 'the database', 'the database'),
+                ('hold', 'the database', 'the database'))})
+    show_table('pools', 'One client: milliseconds (times no nodes in pools)',
+               2, {name_pooled(project, share): name_pooled(project, 0)
+                   for project in PROJECTS for share in POOLED})
+    show_table('counts', 'One client: milliseconds (times the smallest query)',
+               1, dict.fromkeys((
+                   SCAN, 'refusal with its explanation',
+                   'capacity, not cached'), SCAN))
+    show_table('groups', 'One client: milliseconds', 1,
+               dict.fromkeys(GROUPS))
+    show_table('pairs', 'One client: times eight holds, compared in pairs', 2,
+               dict.fromkeys(f'{name}, times eight holds'
+                             for name in GROUPS[1:]))
+    if all((figure, size) in figures for figure, _ in SIZING.values()
+           for size in sizes):
+        settings = [list_settings(size, figures) for size in sizes]
+        output.show('sizing', 'Costs, and the settings that follow', header, [
+            *([row, *(f'{figures[figure, size]:,.{digits}f}'
+                      for size in sizes)]
+              for row, (figure, digits) in SIZING.items()),
+            *([row, *(column[row] for column in settings)]
+              for row in settings[0])], note)
+    show_goals(output, note, min(sizes), max(sizes), figures)
+
+
+def show_goals(output, note, small, large, figures):
+    """Print what the largest fleet has to reach."""
+    by_class = 'hold, by resource class'
+    rows = []
+    for above, below, goal in (
+            ('hold, by sizes alone', by_class, 3),
+            ('hold, 99.9 % of the nodes taken', by_class, 2),
+            *((name_pooled(project, share), name_pooled(project, 0), 1.1)
+              for project in PROJECTS for share in POOLED[1:]),
+            ('refusal with its explanation', SCAN, 8),
+            ('capacity, not cached', SCAN, 8)):
+        if {(above, large), (below, large)} <= figures.keys():
+            figure = figures[above, large] / figures[below, large]
+            rows.append([f'{above}, times {below}', f'{figure:.2f}',
+                         f'at most {goal}'])
+    if {(by_class, small), (by_class, large)} <= figures.keys():
+        figure = figures[by_class, large] / figures[by_class, small]
+        rows.append([f'{by_class}, times that at {small:,} nodes',
+                     f'{figure:.2f}', 'at most 1.2'])
+    for name, goal in ((GROUPS[1], 1.5), (GROUPS[3], 1.3)):
+        name += ', times eight holds'
+        if (name, large) in figures:
+            rows.append([name, f'{figures[name, large]:.2f}',
+                         f'at most {goal}'])
+    output.show(None, f'at {large:,} nodes', ['', 'measured', 'goal'], rows,
+                note)
+
+
+def measure_sizes(args, output):
+    figures, note, failures = measure(args)
+    show(output, note, args.nodes, figures)
+    if len(args.nodes) > 1 and args.steps is STEPS:
+        output.draw('performance', args.nodes, figures)
+    if failures:
+        raise RuntimeError(f'failed steps: {", ".join(failures)}')
+
+
+PARTS = {'sizes': measure_sizes,
+         'shapes': lambda args, output: shapes.measure(shapes.SHAPES, output),
+         'racks': lambda args, output: racks.measure(output)}
 
 
 def main():
     parser = argparse.ArgumentParser(
         prog='python -m benchmark', description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--parts', nargs='+', choices=PARTS,
+                        default=['sizes'],
+                        help='what to measure (default: sizes; without any '
+                             'arguments: all)')
     parser.add_argument('--nodes', nargs='+', type=int,
-                        default=[1000, 10000, 100000])
+                        default=[1000, 3000, 10000, 100000])
     parser.add_argument('--server', choices=SERVERS, default='mariadb')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
     parser.add_argument('--steps', nargs='+', choices=STEPS, default=STEPS,
-                        help='what to measure (default: all)')
-    parser.add_argument('--draw', type=pathlib.Path,
-                        default=pathlib.Path(
-                            'doc/source/_images/performance.svg'),
-                        help='where to draw it (default: %(default)s)')
-    parser.add_argument('--shapes', action='store_true',
-                        help='also measure fleets of many profiles and one '
-                             'of a million nodes')
+                        help='steps of "sizes" (default: all)')
+    page.add_argument(parser)
     args = parser.parse_args()
+    if len(sys.argv) == 1:
+        args.parts, args.write = [*PARTS], page.SOURCE
     services.stop_on_signal()
     # It logs the end of each process.
     logging.getLogger('pifpaf').setLevel('ERROR')
-    figures = measure(args)
-    show(args.nodes, figures)
-    if len(args.nodes) > 1 and args.steps is STEPS:
-        from benchmark import draw
-        draw.draw(args.draw, args.nodes, figures)
-        console.Console().print(f'drawn: {args.draw}')
-    if args.shapes:
-        shapes.show(shapes.SHAPES | shapes.LARGE,
-                    args.draw.with_stem('shapes'))
-
-
-def measure(args):
-    """Return the medians of all rounds, by name and size."""
-    figures = collections.defaultdict(list)
-    with SERVERS[args.server]() as server, progress.Progress() as bar, \
-            contextlib.ExitStack() as stack:
-        def tells(size, more=''):
-            def tell(name, figure):
-                name += more
-                figures[name, size].append(figure)
-                bar.console.print(f'{size:,} nodes: {name}: {figure:.2f}')
-            return tell
-
-        services_ = []
-        for size, racks in itertools.product(args.nodes,
-                                             (*fleet.RACKS, None)):
-            ironic = stack.enter_context(fleet.ironic(
-                server, size, lambda steps, size=size: bar.track(
-                    steps, description=f'enrolling {size:,} nodes'), racks))
-            # Its memory may have grown.
-            fleet.stop(ironic)
-            services_.append(serve(
-                stack, size, ironic, args.workers,
-                tells(size, racks and f', {racks} racks' or ''), racks))
-        work = [(step, measures) for _ in range(args.rounds)
-                for step in args.steps
-                for measures, _ in random.sample(services_, len(services_))
-                if step in RACK_STEPS or not measures.racks]
-        for step, measures in bar.track(work, description='rounds'):
-            getattr(measures, step)()
-        for measures, process in services_:
-            if not measures.racks:
-                tells(measures.size)('worker memory',
-                                     fleet.peak_memory(process.pid))
-    return {key: statistics.median(values)
-            for key, values in figures.items()}
-
-
-def show(sizes, figures):
-    def print_table(title, rows):
-        """Print a table.
-
-        :param rows: the name of a figure, its digits, and a function of the
-            name that returns the names of two figures to divide.
-        """
-        output = table.Table(title, *(f'{size:,} nodes' for size in sizes))
-        for name, digits, compare in rows:
-            cells = []
-            for size in sizes:
-                above, below = ((part, size) for part in compare(name))
-                cells.append('' if (name, size) not in figures else (
-                    f'{figures[name, size]:,.{digits}f}' + (
-                        f' ({figures[above] / figures[below]:.2f})'
-                        if above in figures and below in figures else '')))
-            if any(cells):
-                output.add_row(name, *cells)
-        console.Console().print(output)
-
-    few = ('bare floor', 'floor', 'hold, mix', 'hold, class given',
-           'hold, sizes alone', 'hold, best fit used up',
-           'hold, 99.9 % taken', *(
-               f'hold, {share:.0%} in pools, {project}'
-               for share in POOLED for project in PROJECTS),
-           '422 and why', 'capacity, counted', 'smallest scan')
-
-    print_table('one client: ms (times the floor)',
-                [(name, 2, lambda name: (name, 'floor')) for name in few])
-    print_table('eight clients: calls per second (the floor is times that)', [
-        (name, 0, lambda name: ('floor rate', name)) for name in
-        ('bare floor rate', 'floor rate', 'hold rate')])
-    # In a hold, the worker does the work of a client of the bare database.
-    print_table('eight clients: CPU-ms a call (times the floor)', [
-        (f'{name}, CPU of {whose}', 2,
-         lambda name, floor=floor: (name, f'floor, CPU of {floor}'))
-        for name, whose, floor in (
-            ('bare floor', 'clients', 'clients'),
-            ('floor', 'clients', 'clients'), ('hold', 'workers', 'clients'),
-            ('hold', 'clients', 'clients'),
-            ('bare floor', 'MariaDB', 'MariaDB'),
-            ('floor', 'MariaDB', 'MariaDB'),
-            ('hold', 'MariaDB', 'MariaDB'))])
-    fleets = ['', *(f', {racks} racks' for racks in fleet.RACKS)]
-    print_table('groups, one client: ms', [
-        (f'{name}{which}', 1, lambda name: (name, ''))
-        for which in fleets for name in GROUPS])
-    print_table('groups: times eight holds, of pairs', [
-        (f'{name}: eight holds{which}', 2, lambda name: (name, ''))
-        for which in fleets for name in GROUPS[1:]])
-    print_table('racks (times the fleet without): ms', [
-        (f'{name}{which}', 1,
-         lambda name: (name, name.partition(', ordered')[0].partition(
-             ', scattered')[0]))
-        for name in ('hold, mix', 'hold, class given', 'hold, sizes alone',
-                     '422 and why', 'capacity, counted')
-        for which in fleets])
-    print_table('memory: MiB', [
-        ('worker memory', 0, lambda name: (name, ''))])
-    goals = table.Table('', 'measured', 'goal')
-    small, large = min(sizes), max(sizes)
-    for title, above, below, goal in (
-            ('sizes alone, times class given', 'hold, sizes alone',
-             'hold, class given', 3),
-            ('99.9 % taken, times class given', 'hold, 99.9 % taken',
-             'hold, class given', 2),
-            *((f'{share:.0%} in pools, times none, {project}',
-               f'hold, {share:.0%} in pools, {project}',
-               f'hold, 0% in pools, {project}', 1.1)
-              for share in POOLED[1:] for project in PROJECTS),
-            ('422, times the smallest scan', '422 and why', 'smallest scan',
-             8),
-            ('capacity, times the smallest scan', 'capacity, counted',
-             'smallest scan', 8)):
-        if {(above, large), (below, large)} <= figures.keys():
-            figure = figures[above, large] / figures[below, large]
-            goals.add_row(title, f'{figure:.2f}', f'at most {goal}')
-    name = 'hold, class given'
-    if (name, large) in figures:
-        goals.add_row(
-            f'class given, times that at {small:,} nodes',
-            f'{figures[name, large] / figures[name, small]:.2f}',
-            'at most 1.2')
-    for name, goal in (('group of 8, soft-pack', 1.5),
-                       ('eight holds in a group, soft-pack', 1.3)):
-        if (name, large) in figures:
-            goals.add_row(f'{name}, times eight holds',
-                          f'{figures[f"{name}: eight holds", large]:.2f}',
-                          f'at most {goal}')
-    goals.title = f'at {large:,} nodes'
-    console.Console().print(goals)
+    output, failures = page.Page(args.write), []
+    for part in args.parts:
+        # The other parts do not depend on it.
+        try:
+            PARTS[part](args, output)
+        except Exception:
+            traceback.print_exc()
+            failures.append(part)
+    if failures:
+        sys.exit(f'Failed: {", ".join(failures)}')
 
 
 if __name__ == '__main__':

@@ -16,9 +16,10 @@ share a node.
 
 uses other scheduler options than the documentation.
 
-    --lives 16 --computes 1 --rounds 2
+    --lives --write
 
-measures the lives of servers instead: each client boots a server, waits until
+measures the lives of servers instead, in five rounds on one compute host, and
+writes the table of the documentation: each client boots a server, waits until
 it is ACTIVE, deletes it, and waits until it is gone. Nodes deploy at once, and
 Nova's periodic tasks run every minute, as they do by default. CPU times and
 requests to Ironic include these tasks. A client polls ten times a second.
@@ -41,6 +42,7 @@ import psutil
 from rich import console
 from rich import table
 
+from benchmark import page
 from tests.cloud import operator as operators
 from tools import services
 from tools import trial_cloud
@@ -133,21 +135,28 @@ def read_costs(cloud):
         worker['requests'] for worker in workers)}
 
 
-def print_lives(lives):
-    """Print a table with the ratios to the first driver.
+def show_lives(output, lives, note):
+    """Show medians and spread of the rounds, and the ratios to Nova's own.
 
     :param lives: the costs of each round, by number of clients and driver.
     """
-    drivers = [name for name in DRIVERS if (1, name) in lives]
-    output = table.Table('clients', 'one life', *drivers)
+    own, ours = DRIVERS
+    rows = []
     for clients in CLIENTS:
-        costs = [lives[clients, name] for name in drivers]
-        for name in costs[0][0]:
-            values = [statistics.median(cost[name] for cost in rounds)
-                      for rounds in costs]
-            output.add_row(str(clients), name, *(
-                f'{value:.2f} ({value / values[0]:.2f})' for value in values))
-    console.Console().print(output)
+        for name in lives[clients, ours][0]:
+            pairs = [[cost[name] for cost in lives[clients, driver]]
+                     for driver in (own, ours)]
+            rows.append([
+                f'{name}, {clients} client{"s" if clients > 1 else ""}',
+                *(f'{statistics.median(values):.2f} ({min(values):.2f} to '
+                  f'{max(values):.2f})' for values in (*pairs, [
+                      above / below for below, above in zip(
+                          *pairs, strict=True)]))])
+    output.show(
+        'boots', 'One server, booted and deleted: medians of the rounds '
+        '(smallest to largest)', [
+            '', "Nova's own driver", 'this driver', 'ratio of a round'],
+        rows, note)
 
 
 def ready(operator, rows):
@@ -168,18 +177,26 @@ def parse_arguments():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--boots', type=int, default=40)
     parser.add_argument('--nodes', type=int, default=48)
-    parser.add_argument('--computes', type=int, default=3)
+    parser.add_argument('--computes', type=int,
+                        help='number of hosts (default: 3, of --lives: 1)')
     parser.add_argument('--deploy-delay', default='20,40',
                         help='seconds, "FROM,TO" (default: %(default)s)')
-    parser.add_argument('--lives', type=int,
+    parser.add_argument('--lives', type=int, nargs='?', const=16,
                         help='number of servers that each number of clients '
-                             'boots and deletes')
-    parser.add_argument('--rounds', type=int, default=1,
-                        help='number of rounds of all drivers')
+                             'boots and deletes (default: %(const)s)')
+    parser.add_argument('--rounds', type=int,
+                        help='number of rounds of all drivers (default: 1, '
+                             'of --lives: 5)')
     parser.add_argument('--only-ours', action='store_true')
     parser.add_argument('--set', metavar='SECTION.OPTION=VALUE', nargs='+',
                         default=[], help='options of Nova\'s scheduler')
-    return parser.parse_args()
+    page.add_argument(parser)
+    args = parser.parse_args()
+    if args.lives and args.only_ours:
+        parser.error('--lives compares both drivers')
+    args.computes = args.computes or (1 if args.lives else 3)
+    args.rounds = args.rounds or (5 if args.lives else 1)
+    return args
 
 
 def main():
@@ -206,6 +223,10 @@ def main():
         cloud.up()
         try:
             operator = operators.Operator(cloud)
+            note = page.describe(
+                f'{args.nodes} nodes, {args.rounds} rounds of {args.lives} '
+                f'servers, compute hosts: {args.computes}',
+                cloud.database_url('nova'))
             for name, driver in drivers * args.rounds:
                 if len(drivers) > 1:
                     operator.switch(driver)
@@ -215,8 +236,10 @@ def main():
                 if args.lives:
                     live(operator, 1, 1)  # Not measured.
                     for clients in CLIENTS:
-                        lives[clients, name].append(
-                            live(operator, clients, args.lives))
+                        costs = live(operator, clients, args.lives)
+                        lives[clients, name].append(costs)
+                        print(f'{name}, {clients} clients: {costs}',
+                              flush=True)
                     continue
                 before = count_retries(cloud)
                 seconds, nodes, hosts = boot(operator, args.boots)
@@ -233,7 +256,7 @@ def main():
         finally:
             cloud.down()
     if args.lives:
-        print_lives(lives)
+        show_lives(page.Page(args.write), lives, note)
     else:
         console.Console().print(output)
     return int(is_incomplete)

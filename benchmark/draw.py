@@ -15,14 +15,15 @@ from matplotlib import pyplot  # noqa: E402
 
 _PANELS = (
     ('one client: milliseconds until a node is held',
-     (('hold, mix', 'a reservation'), ('floor', 'UPDATE, INSERT, COMMIT'))),
+     (('hold, alternating requests', 'a reservation'),
+      ('floor', 'UPDATE, INSERT, COMMIT'))),
     ('eight clients: nodes held per second',
      (('hold rate', 'reservations'),
       ('floor rate', 'UPDATE, INSERT, COMMIT'))),
 )
 
 
-def draw(path, sizes, results):
+def draw_performance(path, sizes, results):
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6))
     for axes, (title, lines) in zip(panels, _PANELS, strict=True):
         for (name, label), style in zip(lines, ('o-', 's--'), strict=True):

@@ -3,6 +3,7 @@
 
     python -m benchmark.flavors
     python -m benchmark.flavors --nodes 10000 --rounds 1
+    python -m benchmark.flavors --write
 
 Both servers run at the same time, each with the fleet of the other benchmarks,
 and take turns. "First hold" is that of a worker, which counts the fleet.
@@ -21,11 +22,9 @@ import os
 import random
 import statistics
 
-from rich import console
-from rich import table
-
 from benchmark import clients
 from benchmark import fleet
+from benchmark import page
 from benchmark import shapes
 from tools import services
 
@@ -111,24 +110,24 @@ def measure(ironic, size, workers, figures):
                 clients.MANY)
 
 
-def show(figures):
+def show(figures, output, note):
     first, second = figures.values()
-    output = table.Table('ms: median, mean, 99 %', *figures, 'times')
+    rows = []
     for name in first.durations:
         pair = first.describe(name), second.describe(name)
-        output.add_row(name, *(
+        rows.append([f'{name}, ms: median, mean, 99 %', *(
             ', '.join(f'{value:.2f}' for value in values)
-            for values in pair), ', '.join(
-                f'{above / below:.2f}'
-                for below, above in zip(*pair, strict=True)))
+            for values in (*pair, [above / below for below, above in zip(
+                *pair, strict=True)]))])
     for name in first.rates:
         pair = [statistics.median(one.rates[name]) for one in (first, second)]
-        output.add_row(f'{name}, eight clients: calls per second', *(
-            f'{rate:,.0f}' for rate in pair), f'{pair[1] / pair[0]:.2f}')
-    output.add_row('alternating: times the floor, part of its rate', *(
+        rows.append([f'{name}, eight clients: calls per second', *(
+            f'{rate:,.0f}' for rate in pair), f'{pair[1] / pair[0]:.2f}'])
+    rows.append(['alternating: times the floor, part of its rate', *(
         '{:.2f}, {:.2f}'.format(*one.compare_with_floor())
-        for one in (first, second)), '')
-    console.Console(width=140).print(output)
+        for one in (first, second)), '–'])
+    output.show('mysql', 'Holds on MySQL and on MariaDB',
+                ['', *figures, 'MySQL, times MariaDB'], rows, note)
 
 
 def main():
@@ -138,6 +137,7 @@ def main():
     parser.add_argument('--nodes', type=int, default=100_000)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
+    page.add_argument(parser)
     args = parser.parse_args()
     services.stop_on_signal()
     logging.getLogger('pifpaf').setLevel('ERROR')
@@ -152,7 +152,10 @@ def main():
         for _, (name, ironic) in itertools.product(
                 range(args.rounds), fleets.items()):
             measure(ironic, args.nodes, args.workers, figures[name])
-    show(figures)
+        note = page.describe(
+            f'{args.nodes:,} nodes, rounds: {args.rounds}',
+            *(ironic.database_url for ironic in fleets.values()))
+    show(figures, page.Page(args.write), note)
 
 
 if __name__ == '__main__':

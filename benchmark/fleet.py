@@ -24,11 +24,9 @@ from tools import services
 
 CLASSES = 10
 
-#: Whether nodes are enrolled rack by rack, or in random order.
-RACKS = ORDERED, SCATTERED = 'ordered', 'scattered'
-
-#: One node of each rack after the other.
-ROUND_ROBIN = 'round robin'
+#: Nodes are enrolled rack by rack, in random order, or one node of each rack
+#: after the other.
+ORDERED, SCATTERED, ROUND_ROBIN = 'ordered', 'scattered', 'round robin'
 
 #: Number of nodes of a mixed rack that have the same profile.
 MAJORITY = 10
@@ -61,8 +59,8 @@ def ironic(server, size, track=iter, racks=None, is_mixed=False, config=None):
 
     SQL enrols the nodes: through the API it would take hours.
 
-    :param racks: an item of ``RACKS``, or ``ROUND_ROBIN``, if a capability
-        names each node's rack, so that each rack has its own hardware profile.
+    :param racks: order of enrolment if a capability names each node's rack,
+        so that each rack has its own hardware profile.
     :param is_mixed: see ``_list_profiles``.
     :param config: more options of Ironic, by section.
     """
@@ -223,12 +221,10 @@ def fill(cursor, size, track=iter, racks=None, is_mixed=False):
         cursor.executemany(
             'INSERT INTO node_traits (node_id, trait) VALUES (%s, %s)',
             traits[first:first + 5000])
-    ports = [(str(uuid.uuid4()), f'52:54:{number:08x}:{port}', number)
-             for number in range(1, size + 1) for port in range(2)]
-    for first in range(0, len(ports), 5000):
-        cursor.executemany(
-            'INSERT INTO ports (uuid, address, node_id, extra, internal_info) '
-            "VALUES (%s, %s, %s, '{}', '{}')", ports[first:first + 5000])
+    cursor.execute(
+        'INSERT INTO ports (uuid, address, node_id, extra, internal_info) '
+        "SELECT UUID(), CONCAT('52:54:', id, ':', port), id, '{}', '{}' "
+        'FROM nodes JOIN (SELECT 0 AS port UNION SELECT 1) AS two')
 
 
 # Requests
@@ -274,9 +270,9 @@ class WrongResponse(Exception):
     """A node was held that does not satisfy the request."""
 
 
-def checker(size, racks=None):
+def checker(size):
     """Return a function that checks a reservation against its request."""
-    profiles = _list_profiles(size, racks)
+    profiles = _list_profiles(size)
 
     def check(request, reservation):
         resource_class, properties, traits = profiles[

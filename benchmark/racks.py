@@ -12,9 +12,9 @@ equal groups are created in a row, because an outdated count may lead the
 second one to the rack of the first; then all are released, and the fleet is
 counted. Our application has one worker.
 
-"Holds" are times the median hold of one node by class, and "scans" are times
-the smallest query about all nodes; each is of the same fleet in the same run.
-What is compared with scans is measured while all nodes are free. "SELECTs" and
+Groups are compared with the median hold of one node by class, and what counts
+the fleet with the smallest query about all nodes; each is of the same fleet in
+the same run. The latter is measured while all nodes are free. "SELECTs" and
 "counts" of the whole fleet are means of a group. Finally, clients race for the
 equal racks of one class, with several workers.
 """
@@ -32,11 +32,10 @@ import time
 
 import prometheus_client
 from prometheus_client import multiprocess
-from rich import console
-from rich import table
 
 from benchmark import clients
 from benchmark import fleet
+from benchmark import page
 from benchmark import shapes
 from ironic_reservations import metrics
 from tools import services
@@ -47,22 +46,29 @@ FLEETS = {'equal, in order': (fleet.ORDERED, False),
           'mixed, in order': (fleet.ORDERED, True),
           'mixed, round robin': (fleet.ROUND_ROBIN, True)}
 
+#: Those in the documentation.
+SHORT = 'equal, in order', 'mixed, in order'
+
 REQUESTS = {
-    'class': lambda profile: {'resource_class': profile[0]},
+    'resource class': lambda profile: {'resource_class': profile[0]},
     'profile': fleet.exact,
 }
 
 #: In place of a policy: a group whose segments of 16 are in one rack each. A
 #: mixed rack has no room for one.
-SEGMENTS = 'segments'
+SEGMENTS = 'segments of 16'
 
 #: Policy, members, and a name of ``REQUESTS``.
 GROUPS = [*((policy, 8, request) for request in REQUESTS
             for policy in ('pack', 'soft-pack', 'spread')),
-          ('soft-pack', 64, 'class'), (SEGMENTS, 64, 'class')]
+          ('soft-pack', 64, 'resource class'),
+          (SEGMENTS, 64, 'resource class')]
 
 #: Clients that race, for how many racks of one class, and its class.
 CLIENTS, RACKS, CLASS = 16, 100, fleet.PROFILES[0][0]
+
+#: Number of workers in the race.
+WORKERS = 2 * os.cpu_count()
 
 # Logs each count of the fleet.
 _CONFIG = {'DEFAULT': {'default_log_levels': (
@@ -132,11 +138,13 @@ class Calls(shapes.Calls):
         """Measure requests that count the whole fleet."""
         self.reset()
         for _ in range(times):
-            self.time('scan', self._cursor.execute, shapes.SCAN)
-            self.time('422 of a pack', shapes.repeat, self._request, 'POST',
-                      shapes.GROUPS, 422,
+            self.time('smallest query about all nodes',
+                      self._cursor.execute, shapes.SCAN)
+            self.time('refusal of a group', shapes.repeat, self._request,
+                      'POST', shapes.GROUPS, 422,
                       make_group('pack', 64, {'resource_class': CLASS}))
-            self.time('capacity', self.capacity(headers=shapes.NOW))
+            self.time('capacity, not cached',
+                      self.capacity(headers=shapes.NOW))
 
     def create_groups(self, times, length):
         """Measure single holds and groups.
@@ -166,42 +174,56 @@ def release(url):
                   'DELETE FROM reservations_groups')
 
 
-def show(name, calls):
-    """Print the figures of a fleet."""
-    hold, scan = (statistics.median(calls.durations[unit])
-                  for unit in ('hold', 'scan'))
-    output = table.Table(
-        name, 'ms', 'worst', 'holds', 'worst', 'SELECTs', 'most', 'counts',
-        title=f'hold: {hold:.2f} ms, smallest scan: {scan:.1f} ms')
-    for kind in calls.groups:
-        durations = calls.durations[kind]
-        selects, counts = zip(*calls.numbers[kind], strict=True)
-        median, worst = statistics.median(durations), max(durations)
-        output.add_row(
-            '{} of {}, by {}'.format(*kind),
-            f'{median:,.1f}', f'{worst:,.1f}', f'{median / hold:.1f}',
-            f'{worst / hold:.1f}', f'{statistics.mean(selects):.1f}',
-            str(max(selects)), f'{statistics.mean(counts):.2f}')
-    console.Console(width=110).print(output)
-    output = table.Table('', 'ms', 'worst', 'scans')
-    for kind in ('422 of a pack', 'capacity'):
-        durations = calls.durations[kind]
-        median = statistics.median(durations)
-        output.add_row(kind, f'{median:,.1f}', f'{max(durations):,.1f}',
-                       f'{median / scan:.1f}')
-    console.Console(width=110).print(output)
+def show(output, results, size, note):
+    """Show the figures of all fleets.
+
+    :param results: ``Calls`` by the name of the fleet.
+    """
+    for name, calls in results.items():
+        rows = []
+        for kind in calls.groups:
+            selects, counts = zip(*calls.numbers[kind], strict=True)
+            rows.append([
+                name_group(kind), f'{statistics.mean(selects):.1f}',
+                str(max(selects)), f'{statistics.mean(counts):.2f}'])
+        output.show(None, name, ['a group', 'SELECTs', 'most', 'counts'],
+                    rows, note)
+
+    def compare(kind, calls, unit):
+        """Return the median and the worst duration of a call, in units."""
+        one = statistics.median(calls.durations[unit])
+        durations = calls.durations.get(kind)
+        return [f'{value / one:.1f}' for value in (
+            statistics.median(durations), max(durations))] if durations else [
+                '–', '–']
+
+    for name, unit, kinds in (
+            ('racks', 'hold', [kind for kind in GROUPS if any(
+                kind in calls.groups for calls in results.values())]),
+            ('racks-counts', 'smallest query about all nodes',
+             ['refusal of a group', 'capacity, not cached'])):
+        output.show(
+            name, f'{size:,} nodes in racks: times the {unit}, median and '
+            'worst', ['', *(title for fleet_ in results
+                            for title in (fleet_, 'worst'))],
+            [[kind if isinstance(kind, str) else name_group(kind),
+              *(cell for calls in results.values()
+                for cell in compare(kind, calls, unit))] for kind in kinds],
+            note)
 
 
-def race(ironic, processes, size):
-    """Let clients race for racks of one class, and print the figures."""
+def name_group(kind):
+    return '{}, {} nodes, by {}'.format(*kind)
+
+
+def race(ironic, processes, size, output):
+    """Let clients race for racks of one class, and show the figures."""
     racks = min(RACKS, size // 400)
     # A pack finds room for three groups in a rack on average. Two are held,
     # with those by which the clients connect.
     times = racks * 2 // CLIENTS - 1
     total = CLIENTS * (times + 1)
-    output = table.Table(
-        f'{CLIENTS} clients, {processes} workers, {racks} racks', 'ms',
-        'worst', 'groups/s', 'attempts', 'SELECTs', 'counts')
+    rows = []
     for policy in ('pack', 'soft-pack', 'spread'):
         def client(seed, policy=policy):
             request = clients.Http(service.port).request
@@ -229,12 +251,50 @@ def race(ironic, processes, size):
             multiprocess.MultiProcessCollector(registry, folder)
             conflicts = registry.get_sample_value(
                 'ironic_reservations_conflicts_total') or 0
-        output.add_row(
-            f'{policy} of 8, by class', f'{result.median:,.1f}',
+        rows.append([
+            f'{policy}, 8 nodes', f'{result.median:,.1f}',
             f'{result.worst:,.1f}', f'{result.rate:,.1f}',
             f'{1 + conflicts / total:.2f}',
-            *(f'{number / total:.2f}' for number in numbers))
-    console.Console(width=110).print(output)
+            *(f'{number / total:.2f}' for number in numbers)])
+    output.show(
+        'race', f'{CLIENTS} clients race for groups in {racks} racks',
+        ['', 'ms', 'worst', 'groups per second', 'attempts', 'SELECTs',
+         'counts'], rows, page.describe(
+             f'{processes} workers of the API', ironic.database_url))
+
+
+def measure(output, fleets=SHORT, size=100_000, series=1, length=6,
+            workers=WORKERS):
+    """Measure some fleets.
+
+    :param output: a page.Page.
+    :param series, length: see the help of the options.
+    :param workers: workers of the race, or 0.
+    """
+    results = {}
+    with services.mariadb() as server:
+        for name in fleets:
+            print(f'-- {size:,} nodes, {name}', flush=True)
+            racks, is_mixed = FLEETS[name]
+            with fleet.ironic(server, size, racks=racks, is_mixed=is_mixed,
+                              config=_CONFIG) as ironic:
+                fleet.stop(ironic)
+                with shapes.run_api(ironic, 1) as service, fleet.connect(
+                        ironic.database_url) as connection:
+                    calls = Calls(service, ironic, connection, is_mixed)
+                    calls.count(3)
+                    ids = fleet.find_in_use(size, racks)
+                    fleet.execute(
+                        ironic.database_url, 'UPDATE nodes SET instance_uuid '
+                        "= uuid, provision_state = 'active' "
+                        f'WHERE id IN ({", ".join(map(str, ids))})')
+                    calls.create_groups(series, length)
+                results[name] = calls
+                if workers and not is_mixed and racks == fleet.ORDERED:
+                    race(ironic, workers, size, output)
+                note = page.describe('one worker of the API',
+                                     ironic.database_url)
+    show(output, results, size, note)
 
 
 def main():
@@ -250,30 +310,14 @@ def main():
                              '%(default)s)')
     parser.add_argument('--length', type=int, default=6,
                         help='groups in a row (default: %(default)s)')
-    parser.add_argument('--workers', type=int, default=2 * os.cpu_count(),
+    parser.add_argument('--workers', type=int, default=WORKERS,
                         help='workers of the race; 0: no race')
+    page.add_argument(parser)
     args = parser.parse_args()
     services.stop_on_signal()
     logging.getLogger('pifpaf').setLevel('ERROR')
-    with services.mariadb() as server:
-        for name in args.fleets:
-            racks, is_mixed = FLEETS[name]
-            with fleet.ironic(server, args.nodes, racks=racks,
-                              is_mixed=is_mixed, config=_CONFIG) as ironic:
-                fleet.stop(ironic)
-                with shapes.run_api(ironic, 1) as service, fleet.connect(
-                        ironic.database_url) as connection:
-                    calls = Calls(service, ironic, connection, is_mixed)
-                    calls.count(5)
-                    ids = fleet.find_in_use(args.nodes, racks)
-                    fleet.execute(
-                        ironic.database_url, 'UPDATE nodes SET instance_uuid '
-                        "= uuid, provision_state = 'active' "
-                        f'WHERE id IN ({", ".join(map(str, ids))})')
-                    calls.create_groups(args.series, args.length)
-                show(f'{args.nodes:,} nodes, {name}', calls)
-                if args.workers and not is_mixed and racks == fleet.ORDERED:
-                    race(ironic, args.workers, args.nodes)
+    measure(page.Page(args.write), args.fleets, args.nodes, args.series,
+            args.length, args.workers)
 
 
 if __name__ == '__main__':

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure a compute host that has many servers, by driver.
 
-    python -m benchmark.servers --servers 0 100 1000
+    python -m benchmark.servers --servers 0 100 1000 --write
 
 One host, and nodes for that many servers and ten more. The servers are
 written into the databases of Nova, Ironic and Placement, as their builds would
@@ -34,19 +34,18 @@ from nova import objects
 from nova.compute import resource_tracker
 from nova.scheduler.client import report
 import openstack.proxy
-from rich import console
-from rich import table
 import testtools
 
 from benchmark import fleet
+from benchmark import page
 from tests.nova import ironic as ironics
 from tools import services
 
 HOST = base.HOSTS[0]
 SPARE = 10
 STEPS = ('start', 'periodic task', 'claim', 'deletion')
-DRIVERS = {'one row': (base.OURS, 1), 'row per node': (base.STOCK, 1),
-           'row per node, 4 threads': (base.STOCK, 4)}
+DRIVERS = {"Nova's own driver": (base.STOCK, 1),
+           'four threads': (base.STOCK, 4), 'this driver': (base.OURS, 1)}
 
 
 class Cloud(base.TestCase):
@@ -189,11 +188,11 @@ def main():
     parser.add_argument('--limit', type=int, default=3600,
                         help='seconds for each driver and number (default: '
                              '%(default)s)')
+    page.add_argument(parser)
     args = parser.parse_args()
     services.stop_on_signal()
     logging.getLogger('pifpaf').setLevel('ERROR')
-    output = table.Table('servers', 'step', *DRIVERS, title=(
-        'seconds, calls to Placement, calls to Ironic'))
+    rows = []
     with services.mariadb() as server:
         for count in args.servers:
             results = []
@@ -204,12 +203,17 @@ def main():
                         'servers': count, 'workers': workers})
                     results.append(measure(
                         ironics.Ironic(service), driver, args.limit, cloud))
+                    note = page.describe('Nova on SQLite',
+                                         service.database_url)
             for step in STEPS:
-                output.add_row(f'{count:,}', step, *(
-                    '{:.2f} s, {}, {}'.format(*figures[step])
-                    if step in figures else f'not within {args.limit:,} s'
-                    for figures in results))
-            console.Console().print(output)
+                rows.append([f'{step}, {count:,} servers', *(
+                    '{:.2f} ({:,}, {:,})'.format(*figures[step])
+                    if step in figures else f'not within {args.limit:,}'
+                    for figures in results)])
+                print(rows[-1], flush=True)
+    page.Page(args.write).show(
+        'servers', 'Seconds (requests to Placement, to Ironic)',
+        ['', *DRIVERS], rows, note)
 
 
 if __name__ == '__main__':

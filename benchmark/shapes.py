@@ -9,37 +9,36 @@ rack: 2,500 racks of 40 equal nodes, enrolled rack by rack or in random order,
 or of mixed hardware; racks of 5 equal nodes; and with ``--large`` a million
 nodes, with the 40 profiles of all other benchmarks. Our application has one
 worker. The output is the median of several calls in a row, and in brackets the
-milliseconds of the worker's processor and of MariaDB's, which hardly depend on
+milliseconds of processor time of worker and MariaDB, which hardly depend on
 other load of the machine. Compare with the eight holds and the smallest query
 about all nodes of the same run.
 """
 
 import argparse
 import contextlib
+import itertools
 import logging
-import pathlib
 import random
 import statistics
 import time
 import uuid
 
 import psutil
-from rich import console
-from rich import table
 import tenacity
 
 from benchmark import clients
 from benchmark import fleet
+from benchmark import page
 from tools import services
 
-#: Number of nodes, order of enrolment, and SQL for the rack of a node, if it
-#: differs from ``fleet``. The order is None if racks have no names.
+#: Number of nodes, order of enrolment, and SQL for the rack of a node. The
+#: order is None if racks have no names, except those of the SQL.
 SHAPES = {'40 profiles': (100_000, None, None),
-          '2,500 racks': (100_000, fleet.ORDERED, None),
+          '2,500 racks': (100_000, None, '(id - 1) DIV 40'),
+          'mixed hardware': (100_000, None, 'id MOD 2500'),
+          '20,000 profiles': (100_000, None, '(id - 1) DIV 5'),
           'in any order': (100_000, fleet.SCATTERED, None),
-          'mixed hardware': (100_000, fleet.ORDERED, 'id MOD 2500'),
-          '4,000 profiles': (20_000, fleet.ORDERED, '(id - 1) DIV 5'),
-          '20,000 profiles': (100_000, fleet.ORDERED, '(id - 1) DIV 5')}
+          '4,000 profiles': (20_000, None, '(id - 1) DIV 5')}
 LARGE = {'a million nodes': (1_000_000, None, None)}
 
 #: Further nodes are copied from these by the database, which is quicker.
@@ -55,21 +54,28 @@ SCAN = ('SELECT resource_class, provision_state, instance_uuid IS NULL, '
 
 
 @contextlib.contextmanager
-def run_ironic(server, size, racks, rack):
-    """Run a fleet of a shape; yield a tools.services.Service."""
-    with fleet.ironic(server, min(size, ENROLLED), racks=racks) as ironic:
+def run_ironic(server, size, order):
+    """Run a fleet; yield a tools.services.Service."""
+    with fleet.ironic(server, min(size, ENROLLED), racks=order) as ironic:
         fleet.stop(ironic)
         with fleet.connect(ironic.database_url) as connection, \
                 connection.cursor() as cursor:
-            if rack:
-                cursor.execute(
-                    "UPDATE nodes SET properties = REGEXP_REPLACE(properties, "
-                    f"'rack:r[0-9]+', CONCAT('rack:r', {rack}))")
             for more in range(ENROLLED, size, ENROLLED):
                 _copy(cursor, more)
             connection.commit()
-            cursor.execute('ANALYZE TABLE nodes, node_traits')
         yield ironic
+
+
+def name_racks(url, rack):
+    """Name the racks of a fleet.
+
+    :param rack: SQL for the rack of a node, or None.
+    """
+    name = f"CONCAT('rack:r', {rack}, ',boot')" if rack else "'boot'"
+    fleet.execute(
+        url, 'UPDATE nodes SET properties = REGEXP_REPLACE(properties, '
+        f"'(rack:r[0-9]+,)?boot', {name})",
+        'ANALYZE TABLE nodes, node_traits')
 
 
 def run_api(ironic, processes):
@@ -139,6 +145,7 @@ class Calls:
             fleet.free_all(self._url)
         self.figures[name] = (statistics.median(durations),
                               *(total / times for total in spent))
+        print(f'{name}: {self.figures[name][0]:,.0f} ms', flush=True)
 
     def hold(self, **body):
         self._request('POST', OURS, 201, {
@@ -165,17 +172,18 @@ class Calls:
 
         :param by: the domain of groups.
         """
-        self.time('first hold of a process', 1, self.hold)
-        self.time('smallest scan', 3, lambda: fleet.execute(self._url, SCAN))
+        self.time('first hold of a worker', 1, self.hold)
+        self.time('smallest query about all nodes', 3,
+                  lambda: fleet.execute(self._url, SCAN))
         for _ in range(3):
             self.eight_holds()
         fleet.free_all(self._url)
         self.time('eight holds', 10, self.eight_holds)
-        self.time('422 and why', 3, self.none)
-        self.time('capacity, counted', 3, self.capacity(headers=NOW))
-        self.time('capacity, kept', 3, self.capacity())
-        self.time('a page of 100, kept', 3, self.capacity('?limit=100'))
-        self.time('sums by rack, kept', 3, self.capacity(f'?by={by}'))
+        self.time('refusal with its explanation', 3, self.none)
+        self.time('capacity, not cached', 3, self.capacity(headers=NOW))
+        self.time('capacity, cached', 3, self.capacity())
+        self.time('a page of 100 rows', 3, self.capacity('?limit=100'))
+        self.time('sums by rack', 3, self.capacity(f'?by={by}'))
         for members, policy in ((8, 'spread'), (8, 'soft-pack'),
                                 (64, 'soft-pack'), (64, 'pack')):
             # Groups larger than the number of domains or racks are refused.
@@ -184,32 +192,41 @@ class Calls:
                           self.group(members, policy, by))
 
 
-def show(names, path=None):
-    """Measure fleets of some shapes, and print the results.
+def measure(names, output):
+    """Measure fleets of some shapes.
 
-    :param path: file for a picture, or None.
+    :param output: a page.Page.
     """
-    results, memory = {}, []
+    shapes, results, memory = SHAPES | LARGE, {}, []
     with services.mariadb() as server:
-        for name in names:
-            size, racks, rack = (SHAPES | LARGE)[name]
-            with run_ironic(server, size, racks, rack) as ironic:
-                with run_api(ironic, 1) as service:
-                    calls = Calls(service, ironic.database_url)
-                    calls.all(RACK if racks else 'capability:gpus')
-                    memory.append(fleet.peak_memory(service.process.pid))
-            results[name] = calls.figures
-    output = table.Table('ms (CPU-ms of the worker, of MariaDB)', *names)
-    for call in dict.fromkeys(call for figures in results.values()
-                              for call in figures):
-        output.add_row(call, *(
-            '{:,.0f} ({:,.0f}, {:,.0f})'.format(*figures[call])
-            if call in figures else '' for figures in results.values()))
-    output.add_row('worker, MiB', *(f'{size:,.0f}' for size in memory))
-    console.Console(width=140).print(output)
-    if path:
-        from benchmark import draw
-        draw.draw_shapes(path, results)
+        # Shapes that differ only by the names of racks share a fleet.
+        for fleet_, group in itertools.groupby(
+                names, key=lambda name: shapes[name][:2]):
+            print(f'enrolling {fleet_[0]:,} nodes', flush=True)
+            with run_ironic(server, *fleet_) as ironic:
+                for name in group:
+                    print(f'-- {name}', flush=True)
+                    *_, order, rack = shapes[name]
+                    if not order:
+                        name_racks(ironic.database_url, rack)
+                    with run_api(ironic, 1) as service:
+                        calls = Calls(service, ironic.database_url)
+                        calls.all(RACK if order or rack
+                                  else 'capability:gpus')
+                        memory.append(fleet.peak_memory(service.process.pid))
+                    results[name] = calls.figures
+                note = page.describe('one worker of the API',
+                                     ironic.database_url)
+    rows = [[call, *(
+        f'{figures[call][0]:,.0f} ({sum(figures[call][1:]):,.0f})'
+        if call in figures else '–' for figures in results.values())]
+            for call in dict.fromkeys(call for figures in results.values()
+                                      for call in figures)]
+    rows.append(['memory of the worker, MiB',
+                 *(f'{size:,.0f}' for size in memory)])
+    output.show('shapes', 'Milliseconds (CPU time of worker and database)',
+                ['', *names], rows, note)
+    output.draw('shapes', results)
 
 
 def main():
@@ -220,12 +237,12 @@ def main():
                         help='also a million nodes')
     parser.add_argument('--shapes', nargs='+', choices=SHAPES | LARGE,
                         help='names of shapes (default: all)')
-    parser.add_argument('--draw', type=pathlib.Path,
-                        help='file for a picture; needs matplotlib')
+    page.add_argument(parser)
     args = parser.parse_args()
     services.stop_on_signal()
     logging.getLogger('pifpaf').setLevel('ERROR')
-    show(args.shapes or [*SHAPES, *(LARGE if args.large else ())], args.draw)
+    measure(args.shapes or [*SHAPES, *(LARGE if args.large else ())],
+            page.Page(args.write))
 
 
 if __name__ == '__main__':
