@@ -59,6 +59,7 @@ REFERENCE = (API_REF / 'reservations.inc').read_text()
 PARAMETERS = yaml.safe_load((API_REF / 'parameters.yaml').read_text())
 SAMPLES = {path.name: json.loads(path.read_text())
            for path in (API_REF / 'samples').iterdir()}
+FIGURES = sorted((SOURCE / 'figures').glob('*.inc'))
 
 
 def split_call(method, path):
@@ -721,6 +722,28 @@ def test_pictures_are_shown_and_described(path):
         'prefers-color-scheme: dark',
         # These have their own background.
         'style="fill: #ffffff"', '<rect fill="#292929"'))
+
+
+def test_figures_are_on_the_page():
+    """The page includes all tables that the benchmarks write."""
+    names = re.findall(r'^\.\. include:: \.\./figures/(.*)$',
+                       PAGES['explanation/performance'], re.MULTILINE)
+    assert sorted(names) == [path.name for path in FIGURES]
+
+
+@pytest.mark.parametrize('path', FIGURES, ids=lambda path: path.stem)
+def test_table_of_figures(path):
+    """It has all sizes, each row all cells, and a note names its run."""
+    text = path.read_text()
+    [header] = re.findall('   :header: (.*)', text)
+    if '000 nodes"' in header:
+        assert re.findall('"([^"]+) nodes"', header) == [
+            '1,000', '3,000', '10,000', '100,000']
+    rows = [row.split('|') for row in re.findall(r'   (.* \| .*)', text)]
+    assert rows
+    assert {len(row) for row in rows} == {header.count('|') + 1}
+    assert all(cell.strip() for row in rows for cell in row)
+    assert text.endswith('; all figures are of one run.\n')
 
 
 def test_messages_of_the_troubleshooting_page_exist():
