@@ -31,7 +31,12 @@ HEARTBEAT = 15
 #: Seconds between two polls of the servers that are taken over.
 PAUSE = 2
 
-#: Seconds without progress after which the command stops waiting.
+#: Seconds after which the command stops waiting for a host to be down: by
+#: default nova-compute stops within 180 s, and Nova shows it as down 60 s
+#: later ([DEFAULT] graceful_shutdown_timeout and service_down_time).
+DOWN_PATIENCE = 300
+
+#: Seconds without progress after which the command stops waiting for servers.
 PATIENCE = 120
 
 
@@ -121,8 +126,9 @@ class MoveReservation(output.Lister):
         parser.add_argument('--instance', action='append', metavar='<uuid>',
                             help='Only this server (repeat for several)')
         parser.add_argument('--wait', action='store_true',
-                            help='Wait until a disabled host is down, and '
-                                 'until each server is taken over')
+                            help='Wait up to five minutes until a disabled '
+                                 'host is down, and until each server is '
+                                 'taken over')
         parser.add_argument('--dry-run', action='store_true',
                             help='Only show what would happen to each server')
         parser.add_argument(
@@ -185,7 +191,7 @@ class MoveReservation(output.Lister):
             or None if they can move.
         :raises: CommandError.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DOWN_PATIENCE
         while True:
             try:
                 check_hosts(self, self._compute, parsed_args.source,

@@ -173,12 +173,15 @@ class TestMove(TestCase):
     def test_refused_moves(self):
         """"set --host" has the same conditions."""
         server = self.boot(self.gold, host=FIRST)
+        self.assertIn(f'on {FIRST} is up: disable it first, and stop',
+                      self.move(status=1))
         for args, words in (
-                ({}, f'on {FIRST} is up: disable it first, and stop'),
                 ({'target': FIRST}, f'Both hosts are {FIRST}'),
+                ({'target': 'nobody'}, 'Compute service on nobody is not up'),
                 ({'source': 'nobody'},
                  'Nova has no compute service on host nobody')):
-            self.assertIn(words, self.move(status=1, **args))
+            for options in (), ('--dry-run',):
+                self.assertIn(words, self.move(*options, status=1, **args))
         is_up = f'Compute service on {FIRST} is up'
         self.assert_not_set(server, SECOND, is_up)
         # A host that is forced down may still run.
@@ -187,8 +190,6 @@ class TestMove(TestCase):
         self.assertIn(f'Compute service on {FIRST} is up', self.move(status=1))
         stop.set()
         self.take_down()
-        self.assertIn('Compute service on nobody is not up',
-                      self.move(status=1, target='nobody'))
         self.assert_not_set(server, 'nobody', 'on nobody is not up')
         self.force_down(SECOND)
         self.assertIn(f'Compute service on {SECOND} is not up',
@@ -214,6 +215,7 @@ class TestMove(TestCase):
 
     def test_drain(self):
         """Nothing moves while the host runs, and --wait waits for its end."""
+        self.assertEqual({}, self.move('--dry-run'))
         server, bare = self.boot_many(2, self.gold, host=FIRST)
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=bare['id'])
@@ -229,7 +231,8 @@ class TestMove(TestCase):
         for args in (), ('--dry-run',), ('--dry-run', '--wait'):
             self.assertEqual({server['id']: is_up + stop, **stays},
                              self.move(*args, status=1))
-        with fixtures.MonkeyPatch('ironic_reservations.osc.move.PATIENCE', 1):
+        with fixtures.MonkeyPatch(
+                'ironic_reservations.osc.move.DOWN_PATIENCE', 1):
             self.assertIn(stop, self.move('--wait', status=1))
         [reservation] = self.ironic.reservations()
         self.assertEqual(FIRST, reservation['host'])
@@ -256,6 +259,18 @@ class TestMove(TestCase):
             row['host'] for row in self.ironic.reservations()})
         self.assert_on(FIRST, first, second)
         self.assert_on(SECOND, other)
+
+    def test_instance_of_another_host(self):
+        server = self.boot(self.gold, host=SECOND)
+        self.assign(server, THIRD, SECOND)
+        self.take_down()
+        for options in (), ('--dry-run',):
+            self.assertEqual(
+                {server['id']: f'stays: not on host {FIRST}'},
+                self.move('--instance', server['id'], *options, status=1))
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(THIRD, reservation['host'])
+        self.assertEqual({}, self.move())
 
     def set_host(self, server, host):
         return self.command('set', server['id'], '--host', host,
