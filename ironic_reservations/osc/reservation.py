@@ -104,6 +104,9 @@ class ListReservation(output.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
+        if parsed_args.usage and (parsed_args.limit or parsed_args.marker):
+            raise exceptions.CommandError(
+                '--usage counts all reservations: omit --limit and --marker')
         auth = scope.choose_auth(self, parsed_args, 'reservations')
         if parsed_args.usage:
             names = 'project_id', 'resource_class'

@@ -26,8 +26,9 @@ def run(url, args, **env):
 
 @pytest.mark.parametrize('args', [
     'list', 'list --project east --all-projects', 'list --usage',
-    'show node-1', 'show %(i1)s --all-projects', 'set node-1 --no-expiry',
-    'set node-1 --host host-7', 'delete node-1', 'host list --all-projects',
+    'history node-3', 'show node-1', 'show %(i1)s --all-projects',
+    'set node-1 --no-expiry', 'set node-1 --host host-7', 'delete node-1',
+    'host list --all-projects',
     'capacity --no-cache', 'capacity list --map --all-projects',
     f'create --resource-class {CLASS}',
     f'create --resource-class {CLASS} --project east --user ann',

@@ -618,6 +618,8 @@ FAILING = [
     ('pool add %(pool)s node-0', 'node-0: Node node-0 is already in pool '),
     ('pool remove %(pool)s node-5', 'node-5: Node node-5 is not in pool '),
     ('uncordon node-5', 'node-5: It has no open cordon.'),
+    ('list --usage --limit 1', '--usage counts all reservations: omit '),
+    ('list --usage --marker %(i0)s', '--usage counts all reservations: '),
     ('explain', 'Nothing constrains the node: give a server, '),
     (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]
