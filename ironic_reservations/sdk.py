@@ -365,11 +365,11 @@ def _make_patch(**changes: Any) -> list[dict[str, Any]]:
 def _get_id(value: Any) -> str:
     """Return the ID of a resource, which may be the value itself.
 
-    :raises: InvalidRequest without one, which would be a request for the
-        whole collection.
+    :raises: InvalidRequest without one, or for a dotted segment of a path,
+        which would be a request for the whole collection, or for more.
     """
     ident: str | None = getattr(value, 'id', value)
-    if not ident:
+    if not ident or ident in ('.', '..'):
         raise exceptions.InvalidRequest(f'An ID is required, not {ident!r}')
     return ident
 

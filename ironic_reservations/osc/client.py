@@ -210,6 +210,17 @@ def build_path(collection: str, ident: str) -> str:
         raise exceptions.CommandError(f'"{ident}" is not a UUID')
 
 
+def quote_name(name: str) -> str:
+    """Return a name as the last part of a path.
+
+    :raises: CommandError for "." and "..", because the path would become that
+        of what contains the named element.
+    """
+    if name in ('.', '..'):
+        raise exceptions.CommandError(f'"{name}" is not a name')
+    return urllib.parse.quote(name, safe='')
+
+
 def complete_group(cmd: command.Command, group: Data,
                    **kwargs: Any) -> Data:
     """Return a group with all of its members.

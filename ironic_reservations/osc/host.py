@@ -2,7 +2,6 @@
 """The commands ``openstack baremetal reservation host``: list and delete."""
 
 import argparse
-import urllib.parse
 
 from ironicclient import exc
 from osc_lib import exceptions
@@ -72,7 +71,7 @@ class DeleteHost(output.Command):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def delete(host: str) -> str:
             client.request_ironic(self, 'DELETE', f'{client.PATH}/hosts/'
-                                  + urllib.parse.quote(host, safe=''))
+                                  + client.quote_name(host))
             return f'host {host}'
 
         output.delete_each(self, parsed_args.hosts, delete)

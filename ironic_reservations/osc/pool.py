@@ -4,7 +4,6 @@
 import argparse
 from collections.abc import Iterator
 import contextlib
-import urllib.parse
 
 from ironicclient import exc
 from osc_lib.command import command
@@ -136,11 +135,12 @@ class ListPool(output.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         auth = scope.choose_auth(self, parsed_args, 'pools')
-        filters = {'node': parsed_args.node, 'marker': parsed_args.marker,
-                   **identity.find_ids(self, parsed_args, 'project')}
+        filters = {'node': parsed_args.node, 'marker': parsed_args.marker}
         pools = suggestions.report_empty(self, client.read_list(
-            self, 'reservations/pools', filters, parsed_args.limit,
-            auth=auth), 'pools', filters, auth=auth)
+            self, 'reservations/pools', {
+                **filters, **identity.find_ids(self, parsed_args, 'project')},
+            parsed_args.limit, auth=auth), 'pools', {
+                **filters, 'project': parsed_args.project}, auth=auth)
         return output.format_headers(COLUMNS), (
             [{**pool, **pool['summary']}[name] for name in COLUMNS]
             for pool in pools)
@@ -256,11 +256,10 @@ class RemovePoolNode(output.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         def remove(node: str) -> str:
-            path = urllib.parse.quote(node, safe='')
             with _suggest_node(self, node):
                 client.request_ironic(
-                    self, 'DELETE',
-                    f'{_build_nodes_path(parsed_args.uuid)}/{path}')
+                    self, 'DELETE', f'{_build_nodes_path(parsed_args.uuid)}/'
+                                    + client.quote_name(node))
             return f'node {node}'
 
         output.delete_each(self, parsed_args.nodes, remove, 'Removed')

@@ -119,14 +119,14 @@ class ListReservation(output.Lister):
                 'node_uuid,node_name' if name == 'node' else name
                 for name in names)]),
             **_parse_sort(parsed_args.sort)}, parsed_args.limit, auth=auth)
-        if parsed_args.usage:
-            return (output.format_headers(usage.COLUMNS),
-                    usage.list_usage(self, rows, auth))
         rows = suggestions.report_empty(
-            self, rows, 'reservations',
+            self, usage.list_usage(self, rows, auth) if parsed_args.usage
+            else rows, 'reservations',
             {**filters, 'project': parsed_args.project,
              'expires_before': units.format_moment(
                  parsed_args.expires_before)}, auth=auth)
+        if parsed_args.usage:
+            return output.format_headers(usage.COLUMNS), rows
         return output.format_headers(names), (
             [_format_value(row, name) for name in names] for row in rows)
 

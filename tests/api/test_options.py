@@ -394,6 +394,7 @@ TABLE = [
     ('pool list --node node-0', rows('%(pool)s', column='UUID')),
     ('pool list --node node-5', rows(column='UUID')),
     ('pool list --project west --project-domain a', rows(column='UUID')),
+    ('list --usage --project north', rows()),
     ('pool list', columns(
         'UUID,Project ID,Description,Total,Free,Reserved,Taken,'
         'Out Of Service,Healthy,Expires At')),
@@ -617,6 +618,8 @@ FAILING = [
     ('pool set %(pool)s', 'Nothing to set: give --expires-at, '),
     ('pool add %(pool)s node-0', 'node-0: Node node-0 is already in pool '),
     ('pool remove %(pool)s node-5', 'node-5: Node node-5 is not in pool '),
+    ('pool remove %(pool)s ..', '..: ".." is not a name'),
+    ('host delete ..', '..: ".." is not a name'),
     ('uncordon node-5', 'node-5: It has no open cordon.'),
     ('list --usage --limit 1', '--usage counts all reservations: omit '),
     ('list --usage --marker %(i0)s', '--usage counts all reservations: '),

@@ -123,7 +123,7 @@ def test_filters_are_those_of_the_api(resource, validator):
         validator.schema['properties'].keys())
 
 
-@pytest.mark.parametrize('ident', [None, '', sdk.Reservation()])
+@pytest.mark.parametrize('ident', [None, '', '..', sdk.Reservation()])
 def test_calls_without_an_id(reservations, pool, node_class, ident):
     reservations.create(resource_class=node_class)
     for call in (lambda: reservations.claim(ident, resource_class=node_class),
