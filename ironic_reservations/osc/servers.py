@@ -39,6 +39,8 @@ def find_servers(cmd: command.Command, name: str) -> list[Any]:
     # Nova takes the name as a regular expression.
     query: dict[str, Any] = {'details': False, 'name': f'^{re.escape(name)}$'}
     try:
+        if not client.has_service(cmd, 'compute'):
+            return []
         compute = client.get_sdk(cmd).compute
         try:
             servers: Iterable[Any] = list(compute.servers(

@@ -63,7 +63,7 @@ def test_member_of_a_group(ironic):
 
 def test_filters(ironic, ends):
     everything = ['2', '1', '0']
-    for query in ({}, {'node': 'history-1'}, {'project_id': 'p'},
+    for query in ({}, {'node': ' history-1 '}, {'project_id': 'p'},
                   {'node': ends[0]['node_uuid'].upper()},
                   {'ended_after': '3600'}, {'ended_after': '2001-01-01'}):
         assert descriptions(ironic, **query) == everything, query

@@ -60,11 +60,12 @@ class World:
             'project_id': 'east', 'members': 1, 'description': 'Q1',
             'request': {'candidate_nodes': [HELD[0], FREE[0]], 'extra_specs': {
                 'reservations:candidates': 'ordered'}}}).json()['uuid']
-        self.names['old'] = self.ironic.create(
-            resource_class=CLASS, candidate_nodes=[HELD[3]],
-            project_id='west')['instance_uuid']
-        assert self.ironic.http.delete(
-            f'{OURS}/{self.names["old"]}').status_code == 204
+        for name in 'older', 'old':
+            self.names[name] = self.ironic.create(
+                resource_class=CLASS, candidate_nodes=[HELD[3]],
+                project_id='west')['instance_uuid']
+            assert self.ironic.http.delete(
+                f'{OURS}/{self.names[name]}').status_code == 204
         group = {'group': {'uuid': self.names['group'],
                            'policy': 'soft-spread', 'by': 'capability:rack'}}
         for number, more in enumerate([
@@ -411,17 +412,18 @@ TABLE = [
     ('pool remove %(pool)s node-0', says('Removed node node-0\n')),
     ('pool delete %(pool)s', says('Deleted pool %(pool)s\n')),
 
-    ('history', rows('node-3')),
-    ('history node-3', rows('node-3', 'node-3')),
-    ('history node-3', rows('%(i3)s', '%(old)s', column='Instance UUID')),
+    ('history', rows('node-3', 'node-3')),
+    ('history node-3', rows('%(i3)s', '%(old)s', '%(older)s',
+                            column='Instance UUID')),
     ('history %(n3)s --limit 1', rows('node-3', 'node-3')),
-    ('history --limit 1', rows('node-3')),
+    ('history --limit 1', rows('%(old)s', column='Instance UUID')),
     ('history node-3 --instance-uuid %(i3)s', rows('node-3')),
     ('history node-3 --instance-uuid %(I3)s', rows('node-3')),
-    ('history --instance-uuid %(old)s', rows('release', column='Ended By')),
-    ('history --project west --project-domain a', rows('node-3')),
+    ('history node-3 --instance-uuid %(old)s', rows(
+        'release', column='Ended By')),
+    ('history --project west --project-domain a', rows('node-3', 'node-3')),
     ('history --project east', rows()),
-    ('history --ended-after 1d --all-projects', rows('node-3')),
+    ('history --ended-after 1d --all-projects', rows('node-3', 'node-3')),
     ('history --ended-after 2999-01-01', rows()),
     ('history', columns('Node,Instance UUID,Project ID,Description,'
                         'Created At,Ended At,Ended By')),

@@ -248,10 +248,12 @@ def test_pages(fleet):
     fleet.execute(sa.update(models.history).where(
         models.history.c.id.in_([rows[n].id for n in (0, 2, 4)])).values(
             ended_at=functions.seconds_from_now(-500)))
-    while page := find(after, 2):
+    for _ in range(3):
+        page = find(after, 2)
         pages.append([row.id for row in page])
         after = page[-1].ended_at, page[-1].id
     assert pages == [order[:2], order[2:4], order[4:]]
+    assert find(after) == []
     # All are of one instance: the page after its first end is empty.
     assert find(history.find_position(fleets.INSTANCE, values.ALL)) == []
     with pytest.raises(exception.InvalidInput):
@@ -270,6 +272,30 @@ def test_sweep(fleet, option, monkeypatch, capsys):
 
 
 # Races
+
+@pytest.mark.on('server')
+def test_two_ends_do_not_deadlock(fleet, executor):
+    """The second one waits for the first before it copies the row."""
+    hold(fleet)
+    fleet.set_node(fleet.node_id, instance_uuid=None)
+    futures, deadlocks = [], []
+
+    def purge_again():
+        futures.append(executor.submit(expiry.purge))
+        fleet.wait_for_lock(futures[0])
+
+    def note(context):
+        deadlocks.append(context.original_exception)
+
+    sa.event.listen(fleet.engine, 'handle_error', note)
+    try:
+        with fleet.before('DELETE FROM reservations', purge_again):
+            assert expiry.purge() == 1
+        assert futures[0].result(60) == 0
+    finally:
+        sa.event.remove(fleet.engine, 'handle_error', note)
+    assert not deadlocks and len(fleet.history) == 1
+
 
 def make_past(fleet):
     fleet.expire_leases()

@@ -144,6 +144,8 @@ def test_nodes_that_do_not_exist(cli, fleet):
             (['show', 'cly-3'], missing),
             (['delete', 'cly-3'], f'cly-3: {missing}'),
             (['show', 'elsewhere'], 'There is no node elsewhere.\n'),
+            (['explain', 'web'], 'Cannot look up server "web": there is no '
+                                 'compute service here\n'),
             (['set', 'cli-3', '--no-expiry'],
              'No reservation of node cli-3 could be found.\n')):
         assert get_error(cli(*args)) == message
