@@ -1,15 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of operators' scripts, as the guide "scripts" describes them."""
 
+import contextlib
+import json
 import subprocess
 
 import pytest
 
+from tests.cloud import test_switching
 from tests.cloud.operator import eventually
 from tools import services
 from tools import trial_cloud
 
 pytestmark = pytest.mark.timeout(900)
+
+RESERVATION = 'baremetal', 'reservation'
+
+
+def refuse(cloud, *options, user='admin'):
+    """Return the error with which Nova refuses to create a server."""
+    process = cloud.openstack(
+        'server', 'create', '--flavor', trial_cloud.FLAVOR, '--image',
+        trial_cloud.IMAGE, *options, 'server', user=user, check=False)
+    assert process.returncode == 1
+    return process.stderr
+
+
+@contextlib.contextmanager
+def configured(cloud, host, **sections):
+    """Add options to the nova.conf of a host for a while."""
+    path = cloud.cloud.folder / host / 'nova.conf'
+    text, conf = path.read_text(), services.read_conf(path)
+    for section, options in sections.items():
+        conf.setdefault(section, {}).update(options)
+    services.write_conf(path, conf)
+    try:
+        test_switching.restart(cloud, host)
+        yield
+    finally:
+        path.write_text(text)
+        test_switching.restart(cloud, host)
 
 
 @pytest.mark.parametrize('options', [
@@ -23,20 +53,43 @@ def test_node_is_named(cloud, options):
     [reservation] = cloud.reservations()
     assert (reservation['instance_uuid'], reservation['node_uuid']) == (
         server['id'], node.id)
-    process = cloud.openstack(
-        'server', 'create', '--flavor', trial_cloud.FLAVOR, '--image',
-        trial_cloud.IMAGE, *options, 'server', user='demo', check=False)
-    assert process.returncode == 1
-    assert 'Policy doesn\'t allow' in process.stderr
+    assert 'Policy doesn\'t allow' in refuse(cloud, *options, user='demo')
+
+
+@pytest.fixture
+def without_filter(cloud):
+    """The cloud without the driver's filter in Nova's API."""
+    path = cloud.cloud.folder / 'nova' / 'api-paste.ini'
+    text = path.read_text()
+
+    def restart(text):
+        path.write_text(text)
+        cloud.cloud.stop('nova')
+        cloud.cloud.start('nova')
+
+    restart(text.replace(' named_node ', ' '))
+    yield cloud
+    restart(text)
 
 
 @pytest.mark.long
-def test_node_without_the_filter(cloud):
+def test_node_without_the_filter(without_filter):
     """A reservation of the node, or the metadata, names it."""
+    cloud = without_filter
     first, second = cloud.nodes()[-2:]
+    assert f'Compute host {first.name} could not be found' in refuse(
+        cloud, '--hypervisor-hostname', first.name,
+        '--os-compute-api-version', '2.74')
+    assert 'No such host' in cloud.fail_to_boot(
+        availability_zone=f'nova::{first.name}')
+    [server] = cloud.servers()
+    process = cloud.openstack(*RESERVATION, 'explain', server.id, check=False)
+    assert (f'The request names {first.name}, which is no compute node of '
+            f'Nova') in process.stderr
+    cloud.act('server', 'delete', '--wait', server.id)
     hold = cloud.openstack(
-        'baremetal', 'reservation', 'create', '--candidate-node', first.name,
-        '--project', 'demo', '--expires-in', '10m', user='system')
+        *RESERVATION, 'create', '--candidate-node', first.name, '--project',
+        'demo', '--expires-in', '10m', user='system')
     for node, key, value in (
             (first, 'claim', hold['instance_uuid']),
             (second, 'candidate_nodes', second.name)):
@@ -76,22 +129,53 @@ def test_traits_and_numbers(cloud):
                                user='system')
         assert rows == [{'traits': 'CUSTOM_NVME'}]
         rows = cloud.openstack(
-            'baremetal', 'reservation', 'capacity', 'list', '--all-projects',
-            '--no-cache', '--trait', 'CUSTOM_NVME')
+            *RESERVATION, 'capacity', 'list', '--all-projects', '--no-cache',
+            '--trait', 'CUSTOM_NVME')
         assert [row['Free'] for row in rows] == [1]
 
         def assert_reported():
-            placement = cloud.connection.placement
             for host in cloud.cloud.hosts:
-                provider, = placement.resource_providers(name=host)
-                traits = placement.get(
-                    f'/resource_providers/{provider.id}/traits',
-                    microversion='1.6').json()
-                assert 'CUSTOM_NVME' in traits['traits']
+                assert 'CUSTOM_NVME' in read_traits(cloud, host)
         eventually(assert_reported)
     finally:
         cloud.act('baremetal', 'node', 'remove', 'trait', node.id,
                   'CUSTOM_NVME', user='system')
+
+
+def read_traits(cloud, host):
+    """Return the traits of a host's provider."""
+    placement = cloud.connection.placement
+    provider, = placement.resource_providers(name=host)
+    return placement.get(f'/resource_providers/{provider.id}/traits',
+                         microversion='1.6').json()['traits']
+
+
+@pytest.mark.long
+def test_trait_of_a_provider(cloud):
+    """Placement then offers the host, but no machine has the trait."""
+    host = cloud.cloud.hosts[0]
+    [provider] = cloud.openstack('resource', 'provider', 'list', '--name',
+                                 host)
+    version = '--os-placement-api-version', '1.6'
+
+    def set_traits(traits):
+        cloud.act('resource', 'provider', 'trait', 'set', provider['uuid'],
+                  *[f'--trait={name}' for name in traits], *version)
+
+    before = read_traits(cloud, host)
+    cloud.act('trait', 'create', 'CUSTOM_VIP', *version)
+    set_traits([*before, 'CUSTOM_VIP'])
+    try:
+        process = cloud.openstack(
+            *RESERVATION, 'explain', '--flavor', trial_cloud.FLAVOR,
+            '--trait', 'CUSTOM_VIP', '-f', 'json', check=False)
+        row = json.loads(process.stdout)
+        assert 'placement' not in row
+        assert row['matching_nodes'] == 0
+        assert 'CUSTOM_VIP' in read_traits(cloud, host)
+    finally:
+        set_traits(before)
+        cloud.act('trait', 'delete', 'CUSTOM_VIP', *version)
 
 
 @pytest.mark.long
@@ -107,15 +191,55 @@ def test_heal_allocations(cloud):
     eventually(cloud.assert_consistent)
 
 
+@contextlib.contextmanager
+def zone(cloud, name, host):
+    """Put a host into a zone for a while; yield the aggregate."""
+    compute = cloud.connection.compute
+    aggregate = compute.create_aggregate(name=name, availability_zone=name)
+    compute.add_host_to_aggregate(aggregate, host)
+    try:
+        yield aggregate
+    finally:
+        # Nova keeps a host with servers in its zone.
+        cloud.act('server', 'delete', '--wait',
+                  *[server.id for server in cloud.servers()])
+        compute.remove_host_from_aggregate(aggregate, host)
+        compute.delete_aggregate(aggregate)
+
+
 @pytest.mark.long
 def test_zone_of_a_host(cloud):
-    compute = cloud.connection.compute
-    attic = compute.create_aggregate(name='attic', availability_zone='attic')
-    compute.add_host_to_aggregate(attic, 'compute-2')
-    try:
+    with zone(cloud, 'attic', 'compute-2') as aggregate:
         server = cloud.create('--availability-zone', 'attic')
         assert server['OS-EXT-SRV-ATTR:host'] == 'compute-2'
-        cloud.act('server', 'delete', '--wait', server['id'])
+        # Nova has added the provider to an aggregate of Placement.
+        rows = cloud.openstack(
+            'resource', 'provider', 'list', '--member-of', aggregate.uuid,
+            '--os-placement-api-version', '1.3')
+        assert [row['name'] for row in rows] == ['compute-2']
+
+
+@pytest.mark.long
+def test_zone_of_machines(cloud):
+    """The host of a zone uses one shard."""
+    nodes = cloud.nodes()[:2]
+    baremetal, host = cloud.system.baremetal, 'compute-2'
+    for node in nodes:
+        baremetal.update_node(node, shard='attic')
+    try:
+        with configured(cloud, host, ironic={'shard': 'attic'}), \
+                zone(cloud, 'attic', host):
+            def assert_part():
+                assert cloud.placement(host)[0].total == len(nodes)
+            eventually(assert_part)
+            # Other hosts use all machines.
+            assert cloud.placement('compute-1')[0].total == cloud.cloud.nodes
+            for _ in nodes:
+                cloud.create('--availability-zone', 'attic')
+            assert {row['node_uuid'] for row in cloud.reservations()} == {
+                node.id for node in nodes}
+            assert cloud.fail_to_boot(
+                availability_zone='attic').startswith('No valid host')
     finally:
-        compute.remove_host_from_aggregate(attic, 'compute-2')
-        compute.delete_aggregate(attic)
+        for node in nodes:
+            baremetal.update_node(node, shard=None)
