@@ -78,7 +78,7 @@ class Page:
                 '   :delim: |', '',
                 *('   ' + ' | '.join(row) for row in rows), '', note, '']))
 
-    def draw(self, name, draw, *args):
+    def draw(self, name, *args):
         """Draw a picture.
 
         :param name: name of a function of ``draw``.
