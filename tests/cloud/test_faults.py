@@ -83,6 +83,7 @@ def test_compute_is_killed_when_it_prepares_the_node(cloud):
         reservation['node_uuid']).instance_info
 
 
+@pytest.mark.long
 def test_compute_is_killed_during_deploy(cloud):
     [server] = cloud.boot_many(1)
     reservation = wait_for_reservation(cloud, server, 'deploying')
