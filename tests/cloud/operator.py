@@ -195,10 +195,11 @@ class Operator:
             return status
         return eventually(check, timeout)
 
-    def reboot(self, servers, since):
+    def reboot(self, servers, since, result='Success'):
         """Reboot servers concurrently.
 
         :param since: a time of time.monotonic().
+        :param result: of each reboot.
         :returns: sorted seconds until the end of each reboot.
         """
         before = {server: self.request_ids(server, 'reboot')
@@ -213,7 +214,7 @@ class Operator:
                         and not server.task_state):
                     request, = (set(self.request_ids(server.id, 'reboot'))
                                 - set(before[server.id]))
-                    assert self.results(server.id, request) == ['Success']
+                    assert self.results(server.id, request) == [result]
                     pending.remove(server.id)
                     seconds.append(round(time.monotonic() - since))
             assert not pending
