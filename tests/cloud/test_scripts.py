@@ -9,6 +9,7 @@ import pytest
 
 from tests.cloud import test_switching
 from tests.cloud.operator import eventually
+from tests.common import exporting
 from tools import services
 from tools import trial_cloud
 
@@ -102,20 +103,40 @@ def test_node_without_the_filter(without_filter):
 @pytest.mark.long
 def test_machine_of_a_server(cloud):
     """Hypervisors are compute hosts; reservations name the machine."""
-    server = cloud.create()['id']
+    server = cloud.create()
     [reservation] = cloud.reservations()
     host, node = reservation['host'], reservation['node_name']
-    hypervisor = cloud.openstack('hypervisor', 'show', host)
-    assert hypervisor['hypervisor_hostname'] == host
+    assert server['OS-EXT-SRV-ATTR:hypervisor_hostname'] == host
+    hypervisor = cloud.openstack('hypervisor', 'show', host,
+                                 '--os-compute-api-version', '2.87')
+    nodes = cloud.nodes()
+    assert (hypervisor['hypervisor_hostname'], hypervisor['memory_mb']) == (
+        host, sum(node.properties['memory_mb'] for node in nodes))
+    assert 'memory_mb' not in cloud.openstack('hypervisor', 'show', host)
     process = cloud.openstack('hypervisor', 'show', node, check=False)
     assert process.returncode == 1
-    command = 'baremetal', 'reservation'
-    for reference in server, node:
-        row = cloud.openstack(*command, 'show', '--all-projects', reference)
-        assert (row['instance_uuid'], row['node_name']) == (server, node)
-    [row] = cloud.openstack(*command, 'list', '--all-projects', '--host',
+    for reference in server['id'], node:
+        row = cloud.openstack(*RESERVATION, 'show', '--all-projects',
+                              reference)
+        assert (row['instance_uuid'], row['node_name']) == (
+            server['id'], node)
+    [row] = cloud.openstack(*RESERVATION, 'list', '--all-projects', '--host',
                             host)
-    assert (row['Instance UUID'], row['Node']) == (server, node)
+    assert (row['Instance UUID'], row['Node']) == (server['id'], node)
+    # Ironic leases the machine to the project of its server.
+    [row] = cloud.openstack('baremetal', 'node', 'list')
+    assert row['name'] == node
+    assert {row['name']: row['instance_uuid'] for row in cloud.openstack(
+        'baremetal', 'node', 'list', user='system')} == {
+            row.name: server['id'] if row.name == node else None
+            for row in nodes}
+    row = cloud.openstack('baremetal', 'node', 'show', node, user='system')
+    assert row['instance_uuid'] == server['id']
+    [allocation] = cloud.openstack('resource', 'provider', 'allocation',
+                                   'show', server['id'])
+    provider = cloud.openstack('resource', 'provider', 'show',
+                               allocation['resource_provider'])
+    assert provider['name'] == host
 
 
 @pytest.mark.long
@@ -180,15 +201,29 @@ def test_trait_of_a_provider(cloud):
 
 @pytest.mark.long
 def test_heal_allocations(cloud):
-    cloud.boot_active(1)
-    process = subprocess.run(
-        [services.program('nova-manage'), '--config-file',
-         cloud.cloud.folder / 'nova' / 'nova.conf', 'placement',
-         'heal_allocations', '--verbose'],
-        capture_output=True, text=True, timeout=120)
+    [server] = cloud.boot_active(1)
+    [reservation] = cloud.reservations()
+    path = f'/allocations/{server}'
+
+    def heal():
+        return subprocess.run(
+            [services.program('nova-manage'), '--config-file',
+             cloud.cloud.folder / 'nova' / 'nova.conf', 'placement',
+             'heal_allocations', '--verbose'],
+            capture_output=True, text=True, timeout=120).returncode
+
     # Nothing had to be healed.
-    assert process.returncode == 4, process.stdout + process.stderr
+    assert heal() == 4
     eventually(cloud.assert_consistent)
+    # A running host restores a lost allocation by itself.
+    cloud.connection.placement.delete(path)
+    eventually(cloud.assert_consistent)
+    cloud.cloud.stop(reservation['host'])
+    cloud.connection.placement.delete(path)
+    assert heal() == 0
+    cloud.cloud.start(reservation['host'])
+    eventually(cloud.assert_consistent)
+    test_switching.assert_no_orphans(cloud)
 
 
 @contextlib.contextmanager
@@ -201,8 +236,8 @@ def zone(cloud, name, host):
         yield aggregate
     finally:
         # Nova keeps a host with servers in its zone.
-        cloud.act('server', 'delete', '--wait',
-                  *[server.id for server in cloud.servers()])
+        for server in cloud.servers():
+            cloud.act('server', 'delete', '--wait', server.id)
         compute.remove_host_from_aggregate(aggregate, host)
         compute.delete_aggregate(aggregate)
 
@@ -243,3 +278,33 @@ def test_zone_of_machines(cloud):
     finally:
         for node in nodes:
             baremetal.update_node(node, shard=None)
+
+
+@pytest.mark.long
+def test_exporter_and_billing(cloud, tmp_path):
+    host = cloud.cloud.hosts[0]
+    path = cloud.cloud.folder / 'ironic' / 'ironic.conf'
+    with configured(cloud, host,
+                    oslo_messaging_notifications={'driver': 'log'}), \
+            exporting.exporter(path, tmp_path) as exporter:
+        server = cloud.create('--availability-zone', f'nova:{host}')['id']
+        usage = cloud.openstack('usage', 'show', '--project', 'admin')
+        assert [(row['flavor'], row['memory_mb']) for row in usage['Servers']
+                if row['instance_id'] == server] == [
+                    (trial_cloud.FLAVOR, 65536)]
+
+        def read_notification():
+            lines = [line for line in
+                     cloud.cloud.log(host).read_text().splitlines()
+                     if 'compute.instance.create.end' in line
+                     and server in line]
+            assert lines
+            return json.loads(lines[0][lines[0].index('{'):])['payload']
+
+        payload = eventually(read_notification)
+        assert (payload['instance_id'], payload['host'], payload['node'],
+                payload['memory_mb']) == (server, host, host, 65536)
+        labels = {'conductor_group': '', 'shard': '',
+                  'resource_class': 'baremetal.gold'}
+        assert [exporter.value('nodes', **labels, state=state)
+                for state in ('free', 'taken')] == [cloud.cloud.nodes - 1, 1]
