@@ -200,6 +200,15 @@ class TestCase(base.TestCase):
         response.raise_for_status()
         return response.json()
 
+    def create_pool(self, *nodes, project_id=PROJECT):
+        """Create a pool of these nodes, by name or UUID."""
+        response = self.ironic.http.post('/v1/reservations/pools', json={
+            'project_id': project_id, 'members': len(nodes),
+            'request': {'candidate_nodes': nodes}})
+        response.raise_for_status()
+        self.addCleanup(self.ironic.http.delete, '/v1/reservations/pools/'
+                        + response.json()['uuid'])
+
     def wait_for_free_nodes(self):
         """Wait until all hosts report released nodes as free."""
         def check():

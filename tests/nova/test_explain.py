@@ -65,6 +65,25 @@ class TestExplain(TestCase):
         self.assertIn({'by': SPREAD, 'nodes': 1},
                       columns['explanation']['eliminated'])
 
+    def test_pool(self):
+        """A server takes a machine of its project's pool, or of no pool."""
+        self.create_pool('old')
+        self.create_pool('new', project_id=faults.OTHER_PROJECT)
+        # The trait makes the first one the worst fit.
+        servers = [self.boot(self.gold) for _ in range(2)]
+        self.assertEqual(['old', 'newer'], [
+            self.explain(server, status=0)['node_name'] for server in servers])
+        server = self.boot(self.gold, 'ERROR')
+        self.assert_aborted(server, 'no free node matches (pool)')
+        columns = self.explain(server)
+        self.assertEqual({'considered': 1, 'eliminated': [
+            {'by': 'pool', 'nodes': 1}]}, columns['explanation'])
+        # Its project's machine is free again.
+        self.delete(servers[0])
+        self.wait_for_free_nodes()
+        columns = self.explain(server, status=0)
+        self.assertEqual(1, columns['matching_nodes'])
+
     def test_claim(self):
         claim = str(uuid.uuid4())
         flavor = self.flavor(**{'trait:CUSTOM_OLD': 'required'})

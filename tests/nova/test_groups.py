@@ -104,6 +104,23 @@ class TestServerGroups(faults.TestCase):
             f'Group {group} already exists with another policy, domain, '
             f'project or request, or with fewer members.')
 
+    def test_pools(self):
+        """Members take machines of their project's pools, or of no pool."""
+        def list_rack(rack):
+            return [node.id for node in self.ironic.nodes()
+                    if node.properties.get('capabilities') == f'rack:{rack}']
+
+        self.create_pool(*list_rack('r2'))
+        self.create_pool(*list_rack('r3'), project_id=OTHER_PROJECT)
+        group = self.server_group('affinity')
+        self.assertEqual(['r2', 'r2'], [
+            self.rack(self.boot_in(group)) for _ in range(2)])
+        group = self.server_group('anti-affinity')
+        self.assertEqual('r1', self.rack(self.boot_in(group)))
+        self.assert_aborted(
+            self.boot_in(group, status='ERROR'),
+            'no free node matches group:spread=capability:rack')
+
     def test_soft_policies(self):
         """Ironic weighs them."""
         for policy, by, expected in (

@@ -269,6 +269,21 @@ class TestHardware(networking.Hardware):
         self.assert_header(server)
         self.assert_nothing_left()
 
+    def test_unshelve_with_a_pool(self):
+        """The server gets a machine of the pool instead of its former one."""
+        self.connect_volumes()
+        small, large = self.ironic.nodes()
+        for node, memory_mb in (small, 2048), (large, 4096):
+            self.ironic.baremetal.update_node(
+                node, properties={'memory_mb': memory_mb})
+        server = self.boot(self.flavor(disk=1000), **networking.FROM_VOLUME)
+        self.assertEqual(small.id, self.ironic.node_of(server).id)
+        self._shelve(server)
+        self.create_pool(large.id)
+        self.wait_for_free_nodes()
+        self.act(server, 'unshelve', 'ACTIVE')
+        self.assertEqual(large.id, self.ironic.node_of(server).id)
+
     def _check_volume(self, server):
         """Check that the volume is connected to the server's node."""
         node = self.ironic.node_of(server)
