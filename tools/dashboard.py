@@ -65,17 +65,19 @@ TIME_ZONE = 'UTC'
 
 @contextlib.contextmanager
 def horizon(directory: str | os.PathLike[str], port: int, keystone_url: str,
-            system_scope: Sequence[str] = ('baremetal',)) -> Iterator[str]:
+            system_scope: Sequence[str] = ('baremetal',),
+            more: str = '') -> Iterator[str]:
     """Run Horizon's development server; yield the URL for logging in.
 
     :param system_scope: ``SYSTEM_SCOPE_SERVICES``.
+    :param more: further lines of local_settings.py.
     """
     services.check_port(port)
     # Horizon imports local.local_settings, and this one is first on the path.
     settings = pathlib.Path(directory, 'local', 'local_settings.py')
     settings.parent.mkdir()
     settings.with_name('__init__.py').touch()
-    settings.write_text(SETTINGS.format(
+    settings.write_text(more + SETTINGS.format(
         enabled=str(ENABLED), keystone=keystone_url, secret=uuid.uuid4().hex,
         static=str(ENVIRONMENT / 'static'), system_scope=list(system_scope)))
     django = [str(ENVIRONMENT / 'bin' / 'python'), '-m', 'django']

@@ -3,7 +3,9 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.utils.translation import gettext_lazy as _
+from openstack_dashboard import policy
 
 from ironic_reservations import sdk
 from ironic_reservations.horizon import api
@@ -49,15 +51,27 @@ class Pool(pages.Page):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the pool."""
-        row = api.call(service, 'GET', f'/pools/{context["uuid"]}')
+        row = service.show_pool(context['uuid']).to_dict()
         context['row'], = map(_present_pool, self.present_rows([row]))
         context.update(
+            may_replace=self._may_replace(row['project_id']),
             request_spec=[*row['request'].items()],
             nodes=[{**node, 'state_word': _STATES[node['state']],
                     'domain': node['domain']
                     and bars.format_domain(node['domain']),
                     'notices': notices.present_notices(node['notices'])}
                    for node in row['nodes']])
+
+    def _may_replace(self, project_id: str) -> bool:
+        """Return whether to offer the replacement of a node.
+
+        Projects may replace no node by default, but Horizon allows what it
+        has no policy for.
+        """
+        rule = 'baremetal', 'baremetal:reservation:pools_replace'
+        return self.is_admin or (
+            'baremetal' in settings.POLICY_FILES and policy.check(
+                [rule], self.request, {'reservation.project_id': project_id}))
 
 
 class ChangePool(pages.Change, Pool):

@@ -234,9 +234,10 @@ def make_urls(is_admin: bool) -> list[Any]:
             ('release/', groups.ReleaseGroup))),
         (f'nodes/{uuid}/history/', history.History),
         (f'pools/{uuid}/', pools.Pool),
+        (f'pools/{uuid}/replace/{uuid.replace("uuid", "node")}/',
+         pools.ReplaceNode),
         *((f'pools/{uuid}/{end}', page) for end, page in (
-            ('change/', pools.ChangePool), ('delete/', pools.DeletePool),
-            (f'replace/{uuid.replace("uuid", "node")}/', pools.ReplaceNode))
+            ('change/', pools.ChangePool), ('delete/', pools.DeletePool))
           if is_admin),
         *((f'reservations/{uuid}/{end}', page) for end, page in (
             ('', reservations.Reservation),

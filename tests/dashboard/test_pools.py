@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The panels: pools, which operators change and projects read."""
 
+import json
+import pathlib
 import re
 import uuid
 
@@ -89,13 +91,72 @@ def test_pool(admin, ada, cloud, pool, server):
         assert 'silver-1' in visitor.main.inner_text()
 
 
-def test_project_only_reads(ada, pool):
+def test_pool_of_several_pages(admin, cloud, ironic, pool):
+    """The API needs two responses for nodes with long notices."""
+    service, names = cloud.admin.baremetal_reservations, CANDIDATES[:2]
+    service.add_pool_node(pool['uuid'], names[1])
+    notices = service.create_notices('fault', nodes=names)
+    # The page shows no action of an open notice.
+    ironic.execute("UPDATE reservations_notices SET action = "
+                   "printf('%.*c', 3000000, 'x') WHERE uuid = :u",
+                   u=notices[0].uuid)
+    try:
+        assert read(cloud, pool)['next']
+        admin.open(f'pools/{pool["uuid"]}/')
+        assert {*admin.rows()} == {*names}
+    finally:
+        service.close_notices(notices[0], action='none')
+
+
+def find_actions(visitor, pool):
+    """Return the links that change the pool of a page."""
+    return visitor.open(f'pools/{pool["uuid"]}/').get_by_role(
+        'link', name=re.compile('Change|Delete|Replace')).all_inner_texts()
+
+
+def test_project_only_reads(ada, cloud, pool):
     path, node = f'pools/{pool["uuid"]}/', pool['nodes'][0]['uuid']
-    page = ada.open(path)
-    assert page.get_by_role('link', name=re.compile(
-        'Change|Delete|Replace')).count() == 0
-    for end in 'change', 'delete', f'replace/{node}':
-        assert page.goto(f'{ada.url}/{path}{end}/').status == 404
+    assert find_actions(ada, pool) == []
+    for end in 'change', 'delete':
+        assert ada.page.goto(f'{ada.url}/{path}{end}/').status == 404
+    ada.open(f'{path}replace/{node}/')
+    ada.follow('button', 'Replace the machine')
+    assert 'pools_replace' in alert(ada)
+    assert read(cloud, pool) == pool
+
+
+@pytest.fixture
+def policy(cloud):
+    """Return a function that changes who may replace a node of a pool."""
+    path = pathlib.Path(cloud.ironic.conf_file).with_name('policy.yaml')
+
+    def write(check):
+        # JSON is YAML.
+        path.write_text(json.dumps({
+            'baremetal:reservation:pools_replace': check}))
+        return path
+    yield write
+    path.write_text('{}')
+
+
+def test_project_replaces_a_machine(start_horizon, log_in, cloud, policy, ada,
+                                    pool):
+    path = policy('role:member and project_id:%(reservation.project_id)s')
+    # This Horizon does not have the policy.
+    assert find_actions(ada, pool) == []
+    with start_horizon(more='from openstack_dashboard.defaults import '
+                            'POLICY_FILES\n'
+                            f"POLICY_FILES['baremetal'] = '{path}'\n") as url:
+        ada = log_in(url, 'ada', 'project')
+        assert find_actions(ada, pool) == ['Replace']
+        test_dashboard.check_looks(ada, f'pools/{pool["uuid"]}/')
+        ada.follow('link', 'Replace silver-1')
+        ada.follow('button', 'Replace the machine')
+        name, = names(read(cloud, pool))
+        assert name in CANDIDATES[1:]
+        assert {*ada.rows()} == {name}
+        policy('!')
+        assert find_actions(ada, pool) == []
 
 
 def test_pool_of_another_project(ada, cloud, pool):
