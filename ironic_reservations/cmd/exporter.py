@@ -29,9 +29,9 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import metrics
 from ironic_reservations import values
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import host_leases
@@ -86,11 +86,12 @@ def _count() -> list[core.Metric]:
     reservations: collections.Counter[tuple[Any, ...]] = collections.Counter()
     # Series at 0 are exported as well, because a series that vanishes keeps
     # its last value in a graph.
-    for *partition, reason, is_taken, number in counting.count_by_partition():
+    for *partition, reason, is_taken, number in (
+            node_counts.count_by_partition()):
         nodes.update({(*partition, name): 0
                       for name in constants.NODE_STATES})
         nodes[*partition, profiles.classify_node(reason, is_taken)] += number
-    for host, provision_state, number in counting.count_by_host():
+    for host, provision_state, number in node_counts.count_by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.find_state(provision_state)] += number
     leases = host_leases.find_leases(limit=None)

@@ -14,8 +14,8 @@ import time
 from oslo_log import log
 
 from ironic_reservations import matching
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import profiles
 
 LOG = log.getLogger(__name__)
@@ -40,16 +40,16 @@ Parts = Iterator[tuple[Callable[[], profiles.Fleet], bool]]
 def count_parts(candidates: Collection[Collection[str]] = (),
                 with_hosts: bool = False, with_projects: bool = False,
                 for_pool: bool = False) -> Parts:
-    """Count the fleet, part by part; see ``db.counting``.
+    """Count the fleet, part by part; see ``db.node_counts``.
 
     :param candidates: sets of UUIDs and names. A node in one of them becomes a
         profile with its UUID and name.
     :param with_hosts: whether to count the nodes that each host holds.
-    :param with_projects: whether profiles have ``counting.PROJECT_FACTS``.
+    :param with_projects: whether profiles have ``node_counts.PROJECT_FACTS``.
     :param for_pool: whether the nodes are counted that can join a pool.
     """
-    rows: list[counting.NodeCount] = []
-    for page, more in counting.count_pages(
+    rows: list[node_counts.NodeCount] = []
+    for page, more in node_counts.count_pages(
             candidates, with_hosts, with_projects, for_pool):
         rows += page
         yield functools.partial(profiles.Fleet.from_counts, rows), more

@@ -22,7 +22,7 @@ from typing import Any
 
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations.db import counting
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import shelf
 from ironic_reservations.matching import group_policy
 from ironic_reservations.shared import constants
@@ -120,13 +120,13 @@ class Profile:
     other_ids: 'array.array[int]'
     held: dict[tuple[str, str], int]
 
-    def make_count(self, reason: str, number: int) -> counting.NodeCount:
+    def make_count(self, reason: str, number: int) -> node_counts.NodeCount:
         """Return a count of nodes with these facts that cannot be held."""
-        return counting.NodeCount(
+        return node_counts.NodeCount(
             self.facts.facts, self.text, self.facts.candidate, reason, 0, None,
             number, array.array('I'))
 
-    def add_count(self, count: counting.NodeCount) -> None:
+    def add_count(self, count: node_counts.NodeCount) -> None:
         """Add nodes that are equal in all facts."""
         reason, number = count.reason, count.nodes
         state = classify_node(reason, count.taken)
@@ -252,7 +252,7 @@ class Fleet:
             matching.Matcher, list[tuple[Any, list[Profile]]]] = {}
 
     @classmethod
-    def from_counts(cls, counts: Iterable[counting.NodeCount]) -> 'Fleet':
+    def from_counts(cls, counts: Iterable[node_counts.NodeCount]) -> 'Fleet':
         """Return the fleet of the counts of its nodes."""
         parse = functools.cache(_parse_capabilities)
         groups: dict[tuple[Any, ...], tuple[SharedFacts, list[Profile]]] = {}

@@ -24,8 +24,8 @@ import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations import matching
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.db import node_counts
 from ironic_reservations.db import node_rows
 from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import profiles
@@ -82,7 +82,7 @@ def read_matches(matcher: matching.Matcher, fleet: profiles.Fleet
     :returns: the other nodes, as Python reads their properties; and the
         number of malformed ones.
     """
-    nodes: list[counting.NodeCount] = []
+    nodes: list[node_counts.NodeCount] = []
     mismatches, for_pool = 0, matcher.pool_project is not None
     others: collections.Counter[tuple[profiles.Profile, str]] = (
         collections.Counter())
@@ -92,13 +92,13 @@ def read_matches(matcher: matching.Matcher, fleet: profiles.Fleet
     while page := dict(itertools.islice(ids, REASONS_PAGE)):
         engine.check_deadline()
         free = []
-        for node_id, reason in counting.read_reasons(page, for_pool):
+        for node_id, reason in node_counts.read_reasons(page, for_pool):
             if reason is None:
                 free.append(node_id)
             else:
                 others[page[node_id], reason] += 1
         for count, properties in (
-                counting.read_counts(free, for_pool) if free else ()):
+                node_counts.read_counts(free, for_pool) if free else ()):
             # Python parses the properties that are irregular.
             node = count._replace(capabilities=None, facts={
                 **count.facts, 'irregular_properties': properties or '{}'})
@@ -112,7 +112,7 @@ def read_matches(matcher: matching.Matcher, fleet: profiles.Fleet
     return profiles.Fleet.from_counts(nodes), mismatches
 
 
-def _matches(matcher: matching.Matcher, count: counting.NodeCount) -> bool:
+def _matches(matcher: matching.Matcher, count: node_counts.NodeCount) -> bool:
     return bool(comparison.find_profiles(
         matcher, profiles.Fleet.from_counts([count])))
 

@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from ironic_reservations import exception
-from ironic_reservations.matching import expression
 from ironic_reservations.matching import extra_specs
+from ironic_reservations.matching import operators
 from ironic_reservations.shared import resources
 
 #: The largest number in a request.
@@ -77,7 +77,7 @@ class RequestSpec:
     resources: tuple[tuple[str, int], ...]
     required_traits: frozenset[str]
     forbidden_traits: frozenset[str]
-    capabilities: tuple[tuple[str, expression.Expression | None], ...]
+    capabilities: tuple[tuple[str, operators.Expression | None], ...]
     boot_mode: str | None
     hypervisor_types: frozenset[str]
     conductor_group: str | None
@@ -293,7 +293,7 @@ def _read_traits(specs: Mapping[str, str], properties: Mapping[str, str]
 
 def _read_capabilities(
         specs: Mapping[str, str], properties: Mapping[str, str]
-        ) -> tuple[tuple[str, expression.Expression | None], ...]:
+        ) -> tuple[tuple[str, operators.Expression | None], ...]:
     """Return capabilities with expressions; None for a name without value."""
     texts = list(_list_capabilities(specs, properties))
     count = sum(len((text or '').split()) or 1 for _, _, text in texts)
@@ -331,10 +331,10 @@ def _list_capabilities(
 
 
 def _parse_capability(field: str, name: str,
-                      text: str) -> expression.Expression:
+                      text: str) -> operators.Expression:
     if name == 'cpu_arch':
         text = ' '.join(map(canonical_architecture, text.split()))
-    return expression.Expression.parse(field, text)
+    return operators.Expression.parse(field, text)
 
 
 def _list_candidates(request: Mapping[str, Any], specs: Mapping[str, str]

@@ -14,8 +14,8 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import holds
@@ -72,7 +72,7 @@ def _find_matches(matcher: matching.Matcher,
     """
     reservations = {reservation.id: reservation for reservation in claimable}
     rows = []
-    for row in engine.fetch_rows(*counting.select_held_nodes(
+    for row in engine.fetch_rows(*node_counts.select_held_nodes(
             list(reservations), conf.CONF.reservations.avoid_failed)):
         columns = dict(row._mapping)
         reason = columns.pop('reason')

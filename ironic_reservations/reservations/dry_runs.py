@@ -15,7 +15,7 @@ from ironic_reservations.fleet import explanation
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import recounts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,14 @@ def dry_run(matcher: matching.Matcher, limits: quotas.Limits,
     usage = limits.count_usage()
     if group is None or members is None:
         matcher = membership.Place.load(group).narrow(matcher, fleet)
-        verdict = searching.explain_hold(matcher, usage, fleet)
+        verdict = recounts.explain_hold(matcher, usage, fleet)
         if verdict.quota is None:
             verdict = explanation.explain_request(usage.narrow(matcher), fleet)
     else:
         levels = group_policy.find_levels(group)
         available = usage.count_available(matcher, fleet, levels)
         verdict = dataclasses.replace(
-            searching.explain_group(matcher, usage, fleet, levels, members),
+            recounts.explain_group(matcher, usage, fleet, levels, members),
             members=verdicts.Room(members, available))
     return DryRun(verdict, capacity.list_matching_rows(
         comparison.find_profiles(matcher, fleet), matcher.fit_alone))

@@ -32,7 +32,7 @@ from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
 
@@ -68,11 +68,11 @@ def create_group(matcher: matching.Matcher, request: obtain.Request
 
     def explain(fleet: profiles.Fleet
                 ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        return matcher, searching.explain_group(
+        return matcher, recounts.explain_group(
             matcher, request.limits.count_usage(), fleet, levels,
             len(request.instances))
 
-    finder = searching.Finder(matcher.spec, explain, counts_candidates=True)
+    finder = recounts.Finder(matcher.spec, explain, counts_candidates=True)
 
     def list_choices(usage: quotas.Usage, search_failed: bool
                      ) -> Iterator[obtain.Choice]:

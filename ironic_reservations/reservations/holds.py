@@ -17,7 +17,7 @@ from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
 
@@ -57,10 +57,10 @@ def hold_node(matcher: matching.Matcher, request: obtain.Request
                 ) -> tuple[matching.Matcher, verdicts.Verdict]:
         policy_matcher = membership.Place.load(request.group).narrow(
             matcher, fleet)
-        return policy_matcher, searching.explain_hold(
+        return policy_matcher, recounts.explain_hold(
             policy_matcher, request.limits.count_usage(), fleet)
 
-    finder = searching.Finder(matcher.spec, explain)
+    finder = recounts.Finder(matcher.spec, explain)
 
     def list_choices(usage: quotas.Usage, search_failed: bool
                      ) -> Iterator[obtain.Choice]:

@@ -20,7 +20,7 @@ from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import pools
 from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 
 
@@ -116,9 +116,9 @@ def replace_node(pool: values.Pool, name: str, matcher: matching.Matcher
 
     def explain(fleet: profiles.Fleet
                 ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        return matcher, searching.explain_hold(matcher, quotas.Usage(), fleet)
+        return matcher, recounts.explain_hold(matcher, quotas.Usage(), fleet)
 
-    finder = searching.Finder(matcher.spec, explain, for_pool=True)
+    finder = recounts.Finder(matcher.spec, explain, for_pool=True)
     search_failed = False
 
     def attempt(run: transaction.Run) -> values.Pool:

@@ -26,8 +26,8 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations import verdicts
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.db import node_counts
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import pool_rows
 from ironic_reservations.fleet import profiles
@@ -35,7 +35,7 @@ from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 
 
@@ -68,10 +68,10 @@ def create_pool(matcher: matching.Matcher, request: Request
 
     def explain(fleet: profiles.Fleet
                 ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        return matcher, searching.explain_group(
+        return matcher, recounts.explain_group(
             matcher, quotas.Usage(), fleet, levels, request.members)
 
-    finder = searching.Finder(matcher.spec, explain, for_pool=True)
+    finder = recounts.Finder(matcher.spec, explain, for_pool=True)
     search_failed = False
 
     def attempt(run: transaction.Run) -> tuple[values.Pool, bool]:
@@ -197,7 +197,7 @@ def _read(*where: sa.ColumnElement[bool],
     pools = [values.Pool(**row._mapping)
              for row in execute(pool_rows.select_pools(*where))]
     nodes: dict[int, list[values.PoolNode]] = {pool.id: [] for pool in pools}
-    for row in execute(counting.select_pool_nodes(
+    for row in execute(node_counts.select_pool_nodes(
             pool_rows.in_pools(nodes))) if pools else ():
         columns = dict(row._mapping)
         nodes[columns.pop('pool_id')].append(values.PoolNode(
@@ -282,8 +282,9 @@ def find_pools(filters: Mapping[str, str], reach: values.Ownership,
 def _count(ids: Collection[int]) -> dict[int, collections.Counter[str]]:
     """Return the summaries of pools by id."""
     summaries = {pool_id: collections.Counter[str]() for pool_id in ids}
-    for pool_id, reason, taken, is_healthy, number in engine.fetch_rows(
-            counting.count_pool_nodes(pool_rows.in_pools(ids))) if ids else ():
+    rows = engine.fetch_rows(node_counts.count_pool_nodes(
+        pool_rows.in_pools(ids))) if ids else ()
+    for pool_id, reason, taken, is_healthy, number in rows:
         summary = summaries[pool_id]
         summary['total'] += number
         summary[profiles.classify_node(reason, taken)] += number

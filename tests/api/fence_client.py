@@ -6,8 +6,8 @@ import copy
 import io
 
 from ironic_reservations import middleware
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import service
 
 NAME = 'X-OpenStack-Ironic-Reservation'
@@ -90,7 +90,7 @@ class Client(service.Http):
 
     def check_refused(self, response, status):
         """Return the text of a refusal."""
-        fault = answers.check(response, status)
+        fault = contract.check(response, status)
         assert response.headers[FENCE] == '1'
         assert self.ironic.environs == []
         return fault

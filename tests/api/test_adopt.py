@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 from tests.common import states
 
@@ -34,7 +34,7 @@ def adopt(ironic, instance_uuid, status=201, **body):
     """Return the reservation, or the text of the error."""
     response = ironic.http.post(ADOPT, json={
         'instance_uuid': instance_uuid, 'host': 'compute-1', **body})
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     if fault is not None:
         return fault
     assert response.headers['Location'].endswith(f'{OURS}/{instance_uuid}')
@@ -66,7 +66,7 @@ def test_invalid_specs_are_accepted(ironic, instance):
         assert reservation.pop('ignored') == sorted([*bad_specs, 'hw:x'])
         assert reservation['request_spec'] == spec
     assert reservation == ironic.show(instance)
-    answers.check(ironic.http.post(OURS, json=spec), 400)
+    contract.check(ironic.http.post(OURS, json=spec), 400)
 
 
 def test_invalid_properties_of_the_image_are_accepted(ironic, instance):
@@ -83,7 +83,7 @@ def test_invalid_properties_of_the_image_are_accepted(ironic, instance):
 def test_all_keys_but_the_instance_are_optional(ironic, instance):
     response = ironic.http.post(ADOPT, json={
         'instance_uuid': instance.upper()})
-    answers.check(response, 201)
+    contract.check(response, 201)
     reservation = response.json()
     assert reservation['request_spec'] == {}
     assert reservation['instance_uuid'] == instance
@@ -93,7 +93,7 @@ def test_all_keys_but_the_instance_are_optional(ironic, instance):
 @pytest.mark.parametrize('value', ['false', 'False'])
 def test_without_adopt(ironic, instance, value):
     """The node that carries the instance is a conflict."""
-    answers.check(ironic.http.post(f'{OURS}?adopt={value}', json={
+    contract.check(ironic.http.post(f'{OURS}?adopt={value}', json={
         'instance_uuid': instance, 'memory_mb': 1}), 409)
     assert not ironic.rows()
 
@@ -227,7 +227,7 @@ def test_callers(cloud):
                        provision_state='active')
         response = cloud.request(persona, 'POST', ADOPT, json={
             'instance_uuid': instance_uuid})
-        answers.check(response, status)
+        contract.check(response, status)
         if status == 201:
             # The caller's own project is not stored.
             assert response.json()['project_id'] is None

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 CAPACITY = f'{OURS}/capacity'
@@ -79,7 +79,7 @@ def test_rows_are_ordered_by_class_and_numbers(ironic, node_class):
 @pytest.mark.parametrize('method', ['POST', 'PUT', 'PATCH', 'DELETE'])
 def test_other_methods(ironic, method):
     response = ironic.http.request(method, CAPACITY, json={'memory_mb': 1})
-    answers.check(response, 405)
+    contract.check(response, 405)
     assert response.headers['Allow'] == 'GET, HEAD'
 
 
@@ -306,7 +306,7 @@ def test_lessee_of_a_taken_node_is_left_out(ironic, node_class):
                 None: {'taken': 5, 'held': 5}, 'b': {'reserved': 1, 'held': 1}}
         response = ironic.http.post(f'{OURS}?dry_run=true', json={
             'resource_class': own_class})
-        answers.check(response, 200)
+        contract.check(response, 200)
         rows = ironic.capacity(resource_class=own_class)
         assert sorted(response.json()['profiles'], key=str) == sorted(
             rows, key=str) and len(rows) == 3
@@ -383,7 +383,7 @@ def test_age(ironic, cache, pool, node_class):
 
     def get(**headers):
         response = cache.http.get(CAPACITY, params=query, headers=headers)
-        answers.check(response, 200)
+        contract.check(response, 200)
         return int(response.headers['Age']), response.json()
 
     age, first = get(**FRESH)
@@ -409,7 +409,7 @@ def test_age(ironic, cache, pool, node_class):
     'no-cache="', '=', ',,', '"', 'max-age'])
 def test_any_cache_control(cache, pool, value):
     response = cache.http.get(CAPACITY, headers={'Cache-Control': value})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert int(response.headers['Age']) >= 0
 
 
@@ -422,7 +422,7 @@ def test_cache_expires(ironic, start, pool, node_class):
             request_time = time.monotonic()
             response = application.http.get(
                 CAPACITY, params={'resource_class': node_class})
-            answers.check(response, 200)
+            contract.check(response, 200)
             age = int(response.headers['Age'])
             assert age <= 1
             if request_time - (age + 1) > change_time:
@@ -449,7 +449,7 @@ def test_long_lists_of_traits(ironic, node_class):
         hold = ironic.create(memory_mb=0, extra_specs={
             'trait:CUSTOM_Z': 'required', f'trait:{traits[-1]}': 'required'})
         assert counts(ironic.capacity(trait='CUSTOM_Z')) == {0: (1, 0, 0)}
-        answers.check(ironic.http.delete(
+        contract.check(ironic.http.delete(
             f'{OURS}/{hold["instance_uuid"]}'), 204)
 
 
@@ -527,7 +527,7 @@ def test_healthy_nodes(ironic, projects, class_of_six):
             ({'kind': 'fault', 'starts_at': '9999-01-01T00:00Z'}, 3)):
         response = ironic.http.post(f'{OURS}/notices', json={
             'nodes': ['by-1'], **body})
-        answers.check(response, 201)
+        contract.check(response, 201)
         assert count() == {'p1': (3, healthy), 'p2': (1, 1), None: (2, 2)}
         ironic.execute('DELETE FROM reservations_notices')
 
@@ -542,4 +542,4 @@ def test_pages_of_projects(ironic, projects, class_of_six):
     {'by': 'project'}, {'by': 'PROJECT_ID'}, {'project_id': 'p1'},
     {'by': 'healthy'}], ids=str)
 def test_no_other_keys(ironic, query):
-    answers.check(ironic.http.get(CAPACITY, params=query), 400)
+    contract.check(ironic.http.get(CAPACITY, params=query), 400)

@@ -60,12 +60,12 @@ def test_group_is_a_tree(cli, group):
         '        └── node reserved']
     assert 'p1 / r1: 4' in lines and 'p1 / r2: 2' in lines
     assert f"by='{RACK}', policy='pack', segment='2'" in lines
-    answer = get_data(cli('group', 'show', GROUP, '-f', 'json'))
-    assert answer == group
-    assert answer['levels'] == test_segments.LEVELS
-    assert answer['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
-                                 {'value': ['p1', 'r2'], 'nodes': 2}]
-    assert {row['group']['segment'] for row in answer['reservations']} == {
+    response = get_data(cli('group', 'show', GROUP, '-f', 'json'))
+    assert response == group
+    assert response['levels'] == test_segments.LEVELS
+    assert response['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
+                                   {'value': ['p1', 'r2'], 'nodes': 2}]
+    assert {row['group']['segment'] for row in response['reservations']} == {
         0, 1, 2}
 
 
@@ -104,9 +104,9 @@ def test_dry_run(cli, fleet):
                  '| domains        | p1 / r1: 4 ',
                  f'| 3 segments, 6 nodes, could be held in {POD} p1 '):
         assert line in result.stdout
-    answer = json.loads(cli(*args, '-f', 'json').stdout)
-    assert answer['segments'] == {'wanted': 4, 'available': 3}
-    assert answer['level'] == POD
+    response = json.loads(cli(*args, '-f', 'json').stdout)
+    assert response['segments'] == {'wanted': 4, 'available': 3}
+    assert response['level'] == POD
     enough = get_data(cli(*CREATE, '--members', '6', *LEVELS, '--dry-run',
                           '-f', 'json'))
     assert 'level' not in enough

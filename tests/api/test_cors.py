@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests of a page of another origin, such as a dashboard."""
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import personas
 
 OURS = personas.OURS
@@ -22,12 +22,12 @@ def test_preflight_of_a_dashboard(ironic):
         assert 'x-openstack-ironic-api-version' in headers
     for path, status in ((OURS, 200), (f'{OURS}/x', 400)):
         response = ironic.http.get(path, headers=PAGE)
-        answers.check(response, status)
+        contract.check(response, status)
         assert (response.headers['Access-Control-Allow-Origin']
                 == personas.ORIGIN)
         headers = response.headers['Access-Control-Expose-Headers']
         assert 'X-OpenStack-Ironic-API-Version' in headers
-        assert answers.OWN_HEADER in headers
+        assert contract.OWN_HEADER in headers
     response = ironic.http.get(OURS, headers={
         'Origin': 'http://elsewhere.example'})
     assert 'Access-Control-Allow-Origin' not in response.headers

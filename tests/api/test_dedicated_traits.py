@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import service
 
 DEDICATED = ['CUSTOM_BURN_IN', 'CUSTOM_POOL_*']
@@ -31,7 +31,7 @@ def require(*traits):
 def refuse(ironic, **body):
     """Return what eliminates nodes, and which constraint is nearest."""
     response = ironic.http.post(service.OURS, json=body)
-    answers.check(response, 422)
+    contract.check(response, 422)
     explanation = response.json()['explanation']
     return ({step['by']: step['nodes'] for step in explanation['eliminated']},
             explanation.get('nearest'))
@@ -58,7 +58,7 @@ def test_hold(ironic, nodes, resource_class):
 def test_group(ironic, nodes, resource_class):
     body = {'members': 2, 'request': {'resource_class': resource_class}}
     response = ironic.http.post(f'{service.OURS}/groups', json=body)
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['members'] == {'wanted': 2, 'available': 1}
     assert response.json()['explanation']['nearest'] == {
         'by': 'dedicated:CUSTOM_POOL_A', 'nodes': 2}
@@ -80,12 +80,12 @@ def test_segments(ironic, resource_class, by):
             application.set_options({
                 'reservations': {'dedicated_traits': DEDICATED}}):
         response = ironic.http.post(f'{service.OURS}/groups', json=body)
-        answers.check(response, 422)
+        contract.check(response, 422)
         assert response.json()['segments'] == {
             'wanted': 2, 'available': 1 if by == 'capability:rack' else 0}
         body['request'] |= require('CUSTOM_POOL_A')
         response = ironic.http.post(f'{service.OURS}/groups', json=body)
-        answers.check(response, 201)
+        contract.check(response, 201)
         group = response.json()
         member = group['reservations'][0]
         ironic.delete(member['instance_uuid'])

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 
@@ -12,7 +12,7 @@ def test_no_nodes(ironic):
     assert not ironic.execute('SELECT id FROM nodes')
     ironic.capacity()
     response = ironic.http.post(service.OURS, json={'memory_mb': 1})
-    text = answers.check(response, 422)
+    text = contract.check(response, 422)
     assert response.json()['explanation'] == {
         'considered': 0, 'eliminated': []}
     assert '0 nodes' in text

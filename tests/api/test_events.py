@@ -21,7 +21,7 @@ import pytest
 
 from ironic_reservations import conf
 from ironic_reservations import notifications
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 POOL = [{'properties': {'memory_mb': 1024}}] * 4
@@ -64,7 +64,7 @@ def log(caplog):
 def test_access_line(ironic, pool, log, method, path, body,
                      status):
     response = ironic.http.request(method, path, json=body)
-    answers.check(response, status)
+    contract.check(response, status)
     if status == 405:
         assert response.headers['Allow'] == 'GET, HEAD, POST'
     line, = log(ACCESS)
@@ -94,7 +94,7 @@ def test_control_characters(ironic, pool, log, text):
         ironic.create(400, **{'memory_mb': 1, **body})
     for query in ({'host': text}, {'node': text}, {'fields': text},
                   {text: 'x'}):
-        answers.check(ironic.http.get(OURS, params=query), 400)
+        contract.check(ironic.http.get(OURS, params=query), 400)
     # A value may contain them, and is quoted in the log.
     fault = ironic.create(422, extra_specs={f'capabilities:{uuid.uuid4()}':
                                             text})
@@ -237,7 +237,7 @@ def test_event_of_a_deployed_node(bus, pool, node_class, log):
                       expires_in=600)
     bus.set_node(hold['node_uuid'], provision_state='active')
     log(EVENTS), read_events()
-    answers.check(bus.http.patch(f'{OURS}/{hold["instance_uuid"]}', json=[
+    contract.check(bus.http.patch(f'{OURS}/{hold["instance_uuid"]}', json=[
         {'op': 'replace', 'path': '/host', 'value': 'compute-2'}]), 200)
     line, = log(EVENTS)
     assert 'expires at None' in line
@@ -253,7 +253,7 @@ def test_events_of_notices(bus, pool, node_class, log):
     response = bus.http.post(f'{OURS}/notices', json={
         'kind': 'fault', 'nodes': [hold['node_uuid'], free.id],
         'description': 'A fan', 'ticket': 'T'})
-    answers.check(response, 201)
+    contract.check(response, 201)
     for notice, line, (event_type, payload) in zip(
             response.json()['notices'], log(EVENTS), read_events(),
             strict=True):
@@ -269,7 +269,7 @@ def test_events_of_notices(bus, pool, node_class, log):
         assert line.startswith(f'Notice {notice["uuid"]} of node '
                                f'{notice["node_uuid"]} is created (fault')
         assert f'instance {holder["instance_uuid"]}' in line
-    answers.check(bus.http.patch(
+    contract.check(bus.http.patch(
         f'{OURS}/notices/{notice["uuid"]}?node={free.id}', json=[
             {'op': 'add', 'path': '/ends_at', 'value': 'now'}]), 200)
     line, = log(EVENTS)
@@ -278,7 +278,7 @@ def test_events_of_notices(bus, pool, node_class, log):
     assert event_type == 'baremetal.reservation.notice.update.end'
     assert payload['ironic_object.data']['state'] == 'closed'
     # Nothing has changed.
-    answers.check(bus.http.post(f'{OURS}/notices', json={
+    contract.check(bus.http.post(f'{OURS}/notices', json={
         'kind': 'fault', 'nodes': ['nonsense']}), 400)
     assert log(EVENTS) == read_events() == []
 
@@ -342,7 +342,7 @@ def test_mails(start_notifying, pool, node_class, mails, monkeypatch):
 
         def create(**body):
             response = service.http.post(f'{OURS}/notices', json=body)
-            answers.check(response, 201)
+            contract.check(response, 201)
             return response.json()['notices'][0]['uuid']
 
         nodes = [node.id for node in pool]
@@ -353,7 +353,7 @@ def test_mails(start_notifying, pool, node_class, mails, monkeypatch):
         service.execute('UPDATE reservations_notices SET project_id = :p '
                         'WHERE uuid = :u', p='b', u=report)
         for uuid_, key in (report, 'description'), (notice, 'ticket'):
-            answers.check(service.http.patch(
+            contract.check(service.http.patch(
                 f'{OURS}/notices/{uuid_}?node={holds[0]["node_uuid"]}',
                 json=[{'op': 'add', 'path': f'/{key}', 'value': 'X'}]), 200)
         messages = [mails.mails.get(timeout=10) for _ in range(3)]
@@ -381,7 +381,7 @@ def test_events_of_pools(bus, pool, node_class, log):
     response = bus.http.post(pools, json={
         'project_id': 'p', 'members': 2, 'description': 'Q1',
         'request': {'resource_class': node_class}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     new_pool = response.json()
     uuids = [node['uuid'] for node in new_pool['nodes']]
     end = f'pool {new_pool["uuid"]} (project p, expires at None)'
@@ -405,13 +405,13 @@ def test_events_of_pools(bus, pool, node_class, log):
              [f'Node {uuids[0]} joins {end}'], 'update', uuids),
             ('DELETE', '', None, [f'Node {name} leaves {end}'
                                   for name in uuids], 'delete', uuids)):
-        answers.check(bus.http.request(method, path + sub_path, json=body),
-                      (200, 204))
+        contract.check(bus.http.request(method, path + sub_path, json=body),
+                       (200, 204))
         assert log(EVENTS) == lines
         (event_type, payload), = read_events()
         assert event_type == f'baremetal.reservation.pool.{action}.end'
         assert payload['ironic_object.data']['node_uuids'] == nodes
-    answers.check(bus.http.delete(path), 404)
+    contract.check(bus.http.delete(path), 404)
     assert log(EVENTS) == read_events() == []
 
 
@@ -469,4 +469,4 @@ def test_audit_and_a_bad_body(ironic, audit_service, body):
     response = audit_service.http.post(
         f'{OURS}/action', data=body,
         headers={'Content-Type': 'application/json'})
-    answers.check(response, (400, 413))
+    contract.check(response, (400, 413))

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 from tests.common import states
 
@@ -35,7 +35,7 @@ def move(ironic, hold, host):
     """Return the reservation from the response of a move to a host."""
     response = ironic.http.patch(f'{OURS}/{hold["instance_uuid"]}', json=[
         {'op': 'replace', 'path': '/host', 'value': host}])
-    answers.check(response, 200)
+    contract.check(response, 200)
     return response.json()
 
 

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 DRY_RUN = f'{OURS}?dry_run=true'
@@ -27,7 +27,7 @@ def dry_run(ironic, **body):
     """Check that a dry run adds up and changes nothing; return its JSON."""
     before = ironic.state()
     response = ironic.http.post(DRY_RUN, json=body)
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert ironic.state() == before
     assert 'Location' not in response.headers
     verdict = response.json()
@@ -52,7 +52,7 @@ def refuse(ironic, retry=False, **body):
     """Check a refusal, and a dry run of it; return the explanation."""
     before = ironic.state()
     response = ironic.http.post(OURS, json=body)
-    text = answers.check(response, 422)
+    text = contract.check(response, 422)
     assert ironic.state() == before
     assert response.headers.get('Retry-After') == ('1' if retry else None)
     explanation = response.json()['explanation']
@@ -114,7 +114,7 @@ def test_ignored_extra_specs(ironic, pool, node_class, path):
         response = ironic.http.post(f'{path}{query}', json={
             'instance_uuid': instance, **spec} if path == OURS else {
                 'uuid': instance, 'members': 1, 'request': spec})
-        answers.check(response, status)
+        contract.check(response, status)
         return response.json()
 
     instance = str(uuid.uuid4())
@@ -134,7 +134,7 @@ def test_ignored_extra_specs(ironic, pool, node_class, path):
 def test_values_of_dry_run(ironic, pool, node_class, word, status):
     response = ironic.http.post(f'{OURS}?dry_run={word}',
                                 json={'resource_class': node_class})
-    answers.check(response, status)
+    contract.check(response, status)
     rows = ironic.rows()
     assert len(rows) == (status == 201)
 
@@ -142,7 +142,7 @@ def test_values_of_dry_run(ironic, pool, node_class, word, status):
 def test_dry_run_of_an_instance_with_a_node(ironic, pool, node_class):
     body = {'resource_class': node_class, 'memory_mb': 2048,
             'instance_uuid': str(uuid.uuid4())}
-    answers.check(ironic.http.post(OURS, json=body), 201)
+    contract.check(ironic.http.post(OURS, json=body), 201)
     assert dry_run(ironic, **body)['matching_nodes'] == 3
 
 
@@ -150,7 +150,7 @@ def test_matching_nodes_can_be_held(ironic, pool, node_class):
     body = {'resource_class': node_class, 'memory_mb': 2048}
     for number in (4, 3, 2, 1):
         assert dry_run(ironic, **body)['matching_nodes'] == number
-        answers.check(ironic.http.post(OURS, json=body), 201)
+        contract.check(ironic.http.post(OURS, json=body), 201)
     refuse(ironic, **body)
 
 
@@ -170,7 +170,7 @@ def test_locked_nodes(ironic, pool, node_class, class_constraint):
     refuse(ironic, **body)
     ironic.set_node(pool[7].id, reservation=None, maintenance=False)
     assert dry_run(ironic, **body)['matching_nodes'] == 1
-    answers.check(ironic.http.post(OURS, json=body), 201)
+    contract.check(ironic.http.post(OURS, json=body), 201)
 
 
 def test_candidates(ironic, pool, node_class, class_constraint):
@@ -215,7 +215,7 @@ def test_special_characters(ironic, pool):
     response = ironic.http.post(OURS, json={
         'shard': text, 'conductor_group': text, 'memory_mb': 1,
         'candidate_nodes': [text], 'extra_specs': refused_by})
-    answers.check(response, 422)
+    contract.check(response, 422)
     check_sum(ironic, response.json()['explanation'])
 
 

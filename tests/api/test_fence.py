@@ -16,8 +16,8 @@ from tests.api.fence_client import FENCE
 from tests.api.fence_client import NAME
 from tests.api.fence_client import make_header
 from tests.api.fence_client import power_path
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import personas
 from tests.common import service
 
@@ -85,7 +85,7 @@ def test_host_that_holds_the_node(client, hold, method, below):
 # Actions after which the host no longer holds the node
 
 def move(ironic, hold, pool):
-    answers.check(ironic.http.patch(
+    contract.check(ironic.http.patch(
         f'{service.OURS}/{hold["instance_uuid"]}', json=[
             {'op': 'replace', 'path': '/host', 'value': 'compute-2'}]), 200)
 
@@ -147,7 +147,7 @@ def test_other_node(client, hold, pool):
 @pytest.mark.on('sqlite', 'server')
 def test_case_of_uuids_is_ignored(ironic, client, hold):
     """Also where the database distinguishes case."""
-    answers.check(ironic.http.put(f'{HOSTS}/compute-1', json={
+    contract.check(ironic.http.put(f'{HOSTS}/compute-1', json={
         'holder': ONE, 'ttl': 60}), 200)
     client.accept(hold, instance=hold['instance_uuid'].upper(),
                   holder=ONE.upper())
@@ -171,7 +171,7 @@ def test_names_of_hosts(ironic, client, pool, node_class, host, quoted_host):
 
 def acquire_lease(ironic, holder, seconds=60):
     ironic.execute('DELETE FROM reservations_hosts')
-    answers.check(ironic.http.put(f'{HOSTS}/compute-1', json={
+    contract.check(ironic.http.put(f'{HOSTS}/compute-1', json={
         'holder': holder, 'ttl': 60}), 200)
     ironic.execute('UPDATE reservations_hosts '
                    f'SET expires_at = {ironic.clock(seconds)}')

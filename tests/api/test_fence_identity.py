@@ -7,7 +7,7 @@ from tests.api import fence_client
 from tests.api.fence_client import NAME
 from tests.api.fence_client import make_header
 from tests.api.fence_client import power_path
-from tests.common import answers
+from tests.common import contract
 from tests.common import personas
 
 NOBODY = '00000000-0000-4000-8000-000000000000'
@@ -45,7 +45,7 @@ def test_caller_must_see_the_reservation(client, put, persona, status):
         return
     fault = client.check_refused(response, status)
     # The error is the same with a wrong lease,
-    assert answers.fault(put(persona, holder=NOBODY)) == fault
+    assert contract.fault(put(persona, holder=NOBODY)) == fault
     if status == 412:
         # and for an instance that does not exist.
         _, unknown = (client.check_refused(put(name, instance=NOBODY), 412)

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
 from tests.common import bad_requests
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -41,7 +41,7 @@ def create(ironic, node_class, members, status=201, query='', **more):
     response = ironic.http.post(GROUPS + query, json={
         'members': members, 'request': {'resource_class': node_class},
         **more})
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     return response.json() if fault is None else fault
 
 
@@ -71,7 +71,7 @@ def test_group(ironic, pool, node_class):
         'members': 2, 'policy': 'pack', 'by': RACK, 'expires_in': 600,
         'host': 'compute-1', 'project_id': 'p', 'user_id': 'u',
         'description': 'd', 'request': {'resource_class': node_class}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     group = response.json()
     assert response.headers['Location'] == (
         f'{ironic.url}{GROUPS}/{group["uuid"]}')
@@ -122,7 +122,7 @@ def test_refusal(ironic, pool, node_class, policy, members, available, by,
     response = ironic.http.post(GROUPS, json={
         'members': members, 'policy': policy, 'by': policy and RACK,
         'request': {'resource_class': node_class}})
-    text = answers.check(response, 422)
+    text = contract.check(response, 422)
     assert f'{available} of {members} members' in text
     body = response.json()
     assert body['members'] == {'wanted': members, 'available': available}
@@ -137,7 +137,7 @@ def test_refusal_for_the_request(ironic, pool, node_class):
     response = ironic.http.post(GROUPS, json={
         'members': 2, 'policy': 'pack', 'by': RACK,
         'request': {'resource_class': node_class, 'memory_mb': 4096}})
-    answers.check(response, 422)
+    contract.check(response, 422)
     body = response.json()
     assert body['members'] == {'wanted': 2, 'available': 0}
     # Without this constraint three of the six nodes could be members.
@@ -167,7 +167,7 @@ def test_nearest_of_a_spread_counts_members(ironic, node_class):
 
 def check_refusal(ironic, body):
     response = ironic.http.post(GROUPS, json=body)
-    answers.check(response, 422)
+    contract.check(response, 422)
     dry_run = ironic.http.post(f'{GROUPS}?dry_run=true', json=body).json()
     assert dry_run['explanation'] == response.json()['explanation']
     return response.json()
@@ -205,9 +205,9 @@ def test_another_request(ironic, pool, node_class, change):
     body = {'uuid': new_uuid(), 'members': 2, 'policy': 'soft-pack',
             'by': RACK, 'project_id': 'p',
             'request': {'resource_class': node_class}}
-    answers.check(ironic.http.post(GROUPS, json=body), 201)
+    contract.check(ironic.http.post(GROUPS, json=body), 201)
     before = ironic.state()
-    text = answers.check(ironic.http.post(GROUPS, json=body | change), 409)
+    text = contract.check(ironic.http.post(GROUPS, json=body | change), 409)
     assert body['uuid'] in text
     assert ironic.state() == before
 
@@ -239,7 +239,7 @@ def test_members_one_by_one(ironic, pool, node_class):
     assert domains([one, other]) == {'r1': 1, 'r2': 1}
     response = ironic.http.post(OURS, json={
         'resource_class': node_class, 'group': group})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['explanation']['nearest'] == {
         'by': f'group:spread={RACK}', 'nodes': 4}
     # They are in the order of the fleet.
@@ -260,7 +260,7 @@ def test_dry_run_of_one_more(ironic, pool, node_class):
     assert first['group']['domain'] == 'r1'
     response = ironic.http.post(f'{OURS}?dry_run=true', json={
         'resource_class': node_class, 'group': group})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json()['matching_nodes'] == 2
 
 
@@ -312,7 +312,7 @@ def test_list(ironic, pool, node_class):
 
     def page(**query):
         response = ironic.http.get(GROUPS, params=query)
-        answers.check(response, 200)
+        contract.check(response, 200)
         return response.json()
 
     assert page() == {'groups': rows}
@@ -349,7 +349,7 @@ def change(ironic, group, status, *ops, **query):
     """Return the group, or the text of the error."""
     response = ironic.http.patch(f'{GROUPS}/{group}', json=list(ops),
                                  params=query)
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     return response.json() if fault is None else fault
 
 
@@ -401,7 +401,7 @@ def test_claim(ironic, pool, node_class, by_group):
             'resource_class': node_class, 'expires_in': 3600,
             'description': 'claimed'}
     response = ironic.http.post(OURS, json=body)
-    answers.check(response, 201)
+    contract.check(response, 201)
     reservation = response.json()
     assert reservation['description'] == 'claimed'
     assert response.headers['Location'] == f'{ironic.url}{OURS}/{instance}'
@@ -474,7 +474,7 @@ def test_ownership(ironic, own_class, ownership, nodes):
 def test_group_of_a_project(cloud):
     response = cloud.callers['a-member'].post(GROUPS, json={
         'members': 2, 'request': {'memory_mb': 1}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     group = response.json()
     assert group['project_id'] == cloud.projects['a']
     kinds = cloud.kinds(row['node_uuid'] for row in group['reservations'])
@@ -518,7 +518,7 @@ def test_claim_for_a_project(cloud):
     body = {'memory_mb': 1, 'claim': hold['instance_uuid'],
             'host': 'compute-1'}
     for project, status in (('b', 404), ('a', 201)):
-        answers.check(cloud.request('system-admin', 'POST', OURS, json={
+        contract.check(cloud.request('system-admin', 'POST', OURS, json={
             **body, 'project_id': cloud.projects[project]}), status)
 
 

@@ -8,7 +8,7 @@ import threading
 import sqlalchemy as sa
 
 from ironic_reservations.db import engine
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = '/v1/reservations'
@@ -53,11 +53,11 @@ def test_others_are_answered_at_their_deadline(ironic, pool, start):
         # The first one hangs for as long as the database does.
         assert not one.done()
         may_answer.set()
-        assert 'try again' in answers.check(other, 503)
+        assert 'try again' in contract.check(other, 503)
         assert other.headers['Retry-After'] == '5'
-        answers.check(one.result(60), 200)
+        contract.check(one.result(60), 200)
         # The refused request has no lasting effect.
-        answers.check(ask(application.url), 200)
+        contract.check(ask(application.url), 200)
 
 
 def test_other_holds_do_not_wait_for_a_page_of_nodes(
@@ -72,7 +72,7 @@ def test_other_holds_do_not_wait_for_a_page_of_nodes(
             concurrent.futures.ThreadPoolExecutor(1) as executor:
         one = executor.submit(ask, application.url)
         assert is_sent.wait(30)
-        answers.check(ask(application.url), 201)
+        contract.check(ask(application.url), 201)
         assert not one.done()
         may_answer.set()
-        answers.check(one.result(60), 201)
+        contract.check(one.result(60), 201)

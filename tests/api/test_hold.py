@@ -9,7 +9,7 @@ import uuid
 import pytest
 
 from tests.api.test_list import KEYS
-from tests.common import answers
+from tests.common import contract
 from tests.common import request_keys
 
 OURS = '/v1/reservations'
@@ -32,7 +32,7 @@ def test_hold(ironic, pool, node_class):
         'image': {'id': 'i-1', 'properties': {'hw_architecture': 'x86_64'},
                   'min_ram': 0, 'min_disk': 0},
         'resource_class': node_class, 'shard': None})
-    answers.check(response, 201)
+    contract.check(response, 201)
     reservation = response.json()
     assert reservation.pop('ignored') == ['hw:cpu_policy']
     assert list(reservation) == KEYS
@@ -89,7 +89,7 @@ def test_all_nodes_of_the_pool(ironic, pool, node_class):
     assert ({hold['node_uuid'] for hold in holds}
             == {node.id for node in pool})
     response = ironic.http.post(OURS, json={'resource_class': node_class})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert 'Retry-After' not in response.headers
     ironic.delete(holds[0]['instance_uuid'])
     hold = ironic.create(resource_class=node_class)
@@ -132,7 +132,7 @@ def test_repeat_of_a_request_before_an_upgrade(ironic, pool, node_class, path):
     is_group = path != OURS
     body = ({'uuid': ident, 'members': 1, 'request': spec} if is_group
             else {'instance_uuid': ident, **spec})
-    answers.check(ironic.http.post(path, json=body), 201)
+    contract.check(ironic.http.post(path, json=body), 201)
     former = json.dumps({'extra_specs': {'hw:x': 'y'},
                          'resource_class': node_class})
     ironic.execute('UPDATE reservations SET request_spec = :s', s=former)
@@ -140,7 +140,7 @@ def test_repeat_of_a_request_before_an_upgrade(ironic, pool, node_class, path):
                    d=hashlib.sha256(json.dumps([1, former]).encode()
                                     ).hexdigest())
     response = ironic.http.post(path, json=body)
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json()['ignored'] == ['hw:x', 'ownership']
 
 
@@ -165,7 +165,7 @@ def test_urls_behind_a_proxy(start, pool, node_class):
             'enable_proxy_headers_parsing': True}}) as application:
         response = application.http.post(
             OURS, json={'resource_class': node_class}, headers=proxy)
-        answers.check(response, 201)
+        contract.check(response, 201)
         assert response.headers['Location'] == (
             'https://baremetal.example/baremetal/v1/reservations/'
             + response.json()['instance_uuid'])
@@ -177,4 +177,4 @@ def test_every_caller_of_noauth_is_an_admin(ironic, pool, node_class):
     response = ironic.http.get(
         f'{OURS}/{hold["instance_uuid"]}', headers={
             'X-Auth-Token': 'nonsense', 'Authorization': 'Basic nonsense'})
-    answers.check(response, 200)
+    contract.check(response, 200)

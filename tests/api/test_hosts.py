@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -33,18 +33,18 @@ def put(ironic, status=200, holder=ONE, ttl=30, host='compute-1'):
     """Acquire or renew a lease; return it, or the text of the error."""
     response = ironic.http.put(path(host),
                                json={'holder': holder, 'ttl': ttl})
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     return response.json() if fault is None else fault
 
 
 def give_up(ironic, status=204, holder=ONE, host='compute-1'):
-    return answers.check(ironic.http.delete(
+    return contract.check(ironic.http.delete(
         path(host), params={'holder': holder}), status)
 
 
 def leases(ironic, **query):
     response = ironic.http.get(HOSTS, params=query)
-    answers.check(response, 200)
+    contract.check(response, 200)
     return response.json()['hosts']
 
 
@@ -55,7 +55,7 @@ def expire_leases(ironic, seconds=0):
 
 
 def delete_lease(ironic, status=204, host='compute-1'):
-    return answers.check(ironic.http.delete(path(host)), status)
+    return contract.check(ironic.http.delete(path(host)), status)
 
 
 def find_holder(ironic, host='compute-1'):
@@ -293,7 +293,7 @@ def test_host_names(ironic, host):
 
 
 def test_slash_at_the_end(ironic):
-    answers.check(ironic.http.put(f'{path("compute-1")}/', json={
+    contract.check(ironic.http.put(f'{path("compute-1")}/', json={
         'holder': ONE, 'ttl': 30}), 200)
     assert ironic.http.get(f'{HOSTS}/').json() == (
         ironic.http.get(HOSTS).json())
@@ -366,7 +366,7 @@ def has_changed(ironic, before):
 def test_holder_writes(ironic, hold, write):
     put(ironic)
     before = ironic.state()
-    answers.check(send(ironic, hold, write), (200, 201, 204))
+    contract.check(send(ironic, hold, write), (200, 201, 204))
     assert has_changed(ironic, before)
     # The lease is not renewed.
     lease, = leases(ironic)
@@ -411,7 +411,7 @@ def acquire_similar_host(ironic):
 def test_other_processes_do_not_write(ironic, hold, write, act):
     act(ironic)
     before = ironic.state()
-    fault = answers.check(send(ironic, hold, write), 412)
+    fault = contract.check(send(ironic, hold, write), 412)
     assert 'compute-1' in fault and ONE in fault
     assert not has_changed(ironic, before)
 
@@ -423,7 +423,7 @@ def test_requests_without_a_holder(ironic, hold, write):
     for arguments in (query, body):
         if isinstance(arguments, dict):
             arguments.pop('holder', None)
-    answers.check(ironic.http.request(
+    contract.check(ironic.http.request(
         method, OURS + item, params=query, json=body), (200, 201, 204))
 
 
@@ -448,12 +448,12 @@ def test_unknown_instance(ironic, method, body):
     item = f'{OURS}/{uuid.uuid4()}'
     for holder, status in (ONE, 404), (OTHER, 412):
         put(ironic)
-        answers.check(ironic.http.request(method, item, json=body, params={
+        contract.check(ironic.http.request(method, item, json=body, params={
             'host': 'compute-1', 'holder': holder}), status)
 
 
 def test_dry_run_needs_no_lease(ironic, hold):
-    answers.check(ironic.http.post(f'{OURS}?dry_run=true', json={
+    contract.check(ironic.http.post(f'{OURS}?dry_run=true', json={
         'resource_class': hold['resource_class'], 'host': 'compute-1',
         'holder': ONE}), 200)
 
@@ -492,15 +492,15 @@ def test_adoption_of_reservations_without_a_host(ironic, pool, node_class):
                     instance_uuid=instance, provision_state='active')
     for instance_uuid, status in (hold['instance_uuid'], 200), (instance, 201):
         body = {'instance_uuid': instance_uuid}
-        answers.check(ironic.http.post(f'{OURS}?adopt=true', json=body),
-                      status)
+        contract.check(ironic.http.post(f'{OURS}?adopt=true', json=body),
+                       status)
         body['host'] = 'compute-1'
         before = ironic.state()
-        fault = answers.check(ironic.http.post(
+        fault = contract.check(ironic.http.post(
             f'{OURS}?adopt=true', json={**body, 'holder': OTHER}), 412)
         assert 'compute-1' in fault
         assert not has_changed(ironic, before)
         response = ironic.http.post(f'{OURS}?adopt=true',
                                     json={**body, 'holder': ONE})
-        answers.check(response, 200)
+        contract.check(response, 200)
         assert response.json()['host'] == 'compute-1'

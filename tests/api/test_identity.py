@@ -12,7 +12,7 @@ import webob
 
 from ironic_reservations import events
 from ironic_reservations.api import access
-from tests.common import answers
+from tests.common import contract
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -29,7 +29,7 @@ PAGE = {'Origin': ORIGIN}
     ('GET', f'{OURS}/{{a}}/more'), ('GET', f'{OURS}?foo=bar')])
 def test_without_a_valid_token(cloud, persona, method, path):
     response = cloud.request(persona, method, path, headers=PAGE)
-    answers.check(response, 401)
+    contract.check(response, 401)
     assert response.headers['WWW-Authenticate'] == (
         f'Keystone uri="{personas.KEYSTONE}"')
     # A page of another origin can read it.
@@ -58,7 +58,7 @@ def test_forged_headers(cloud):
     cloud.call('a-member', 404, 'GET', f'{OURS}/{{b}}', headers=FORGED)
     response = cloud.request('a-member', 'POST', OURS, headers=FORGED,
                              json=ANY)
-    answers.check(response, 201)
+    contract.check(response, 201)
     assert response.json()['project_id'] == cloud.projects['a']
     assert response.json()['user_id'] == cloud.users['a-member']
 
@@ -69,7 +69,7 @@ def test_forged_headers_with_noauth(cloud, start):
                                     'X-Roles': '', 'X-User': 'forged',
                                     'Authorization': 'Basic nonsense'}:
             response = noauth.http.post(OURS, headers=headers, json=ANY)
-            answers.check(response, 201)
+            contract.check(response, 201)
             assert response.json()['project_id'] is None
             assert response.json()['user_id'] is None
             # Every caller is an admin.
@@ -91,17 +91,17 @@ def basic(start, tmp_path):
 def test_http_basic(cloud, basic):
     for auth in None, ('nova', 'wrong'), ('other', 'secret'):
         response = basic.http.post(OURS, auth=auth, json=ANY)
-        answers.check(response, 401)
+        contract.check(response, 401)
     challenge = response.headers.get('WWW-Authenticate')
     response = basic.http.post(
         OURS, auth=('nova', 'secret'), headers=FORGED,
         json={**ANY, 'host': 'h'})
-    answers.check(response, 201)
+    contract.check(response, 201)
     assert response.json()['host'] == 'h'
     assert response.json()['project_id'] is None
     assert response.json()['user_id'] != 'forged'
     response = basic.http.get(OURS, auth=('nova', 'secret'))
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert len(response.json()['reservations']) == 4
     # Ironic sends the same.
     assert challenge == 'Basic realm="Baremetal API"'
@@ -114,13 +114,13 @@ def test_http_basic(cloud, basic):
 def test_http_basic_without_a_user(basic, auth, method, path):
     response = basic.http.request(
         method, path, auth=auth, json={'resource_class': 'x'})
-    answers.check(response, 401)
+    contract.check(response, 401)
 
 
 def test_http_basic_does_not_read_the_body(basic):
     response = basic.http.post(
         OURS, data=b'[' * 60000, headers={'Content-Type': 'text/plain'})
-    answers.check(response, 401)
+    contract.check(response, 401)
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def test_caller_in_the_log(cloud):
     with record_callers() as callers:
         cloud.get('a-member', OURS)
         response = cloud.request('bad-token', 'GET', OURS)
-    answers.check(response, 401)
+    contract.check(response, 401)
     first, second = callers
     assert first.user_id == cloud.users['a-member']
     assert second.user_id is None
@@ -164,7 +164,7 @@ def test_caller_of_the_first_request(cloud, start):
     with start({'DEFAULT': {'auth_strategy': 'noauth'}},
                ironic_app) as first, record_callers() as callers:
         response = first.http.post(OURS, json=ANY)
-    answers.check(response, 201)
+    contract.check(response, 201)
     event, line = callers
     assert event is line
     assert event.request_id == response.headers['x-openstack-request-id']

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = '/v1/reservations'
@@ -64,16 +64,16 @@ def test_options(ironic, pool, request_, start, options, default):
             before = ironic.now()
             response = application.http.post(OURS, json={**request_, **body})
             if seconds is None:
-                assert answers.check(response, 400) == (
+                assert contract.check(response, 400) == (
                     'expires_in: must be at most 60 (1m), see '
                     f'[reservations] max_lease; got {body["expires_in"]}')
                 continue
-            answers.check(response, 201)
+            contract.check(response, 201)
             lease = datetime.timedelta(seconds=seconds)
             assert (before + lease <= service.get_expiry(response.json())
                     <= ironic.now() + lease)
             response = application.http.post(OURS, json={**request_, **body})
-            answers.check(response, 200)
+            contract.check(response, 200)
 
 
 # Renewal
@@ -107,7 +107,7 @@ def test_expiry(ironic, pool, node_class, request_):
         response = ironic.http.get(f'{OURS}/{instance_uuid}')
         if ironic.now() >= service.get_expiry(hold):
             break
-        answers.check(response, 200)
+        contract.check(response, 200)
         seen += 1
     assert seen
     ironic.show(instance_uuid, 404)
@@ -118,7 +118,8 @@ def test_expiry(ironic, pool, node_class, request_):
     response = ironic.http.post(f'{OURS}?dry_run=true',
                                 json={'resource_class': node_class})
     assert response.json()['matching_nodes'] == 3
-    answers.check(ironic.http.get(OURS, params={'marker': instance_uuid}), 400)
+    contract.check(
+        ironic.http.get(OURS, params={'marker': instance_uuid}), 400)
     # Reading does not free the node.
     assert ironic.find_instance(hold['node_uuid']) == instance_uuid
 

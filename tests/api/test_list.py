@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -154,7 +154,7 @@ def test_fields(ironic, five, node_class, fields):
     assert ironic.list(host='b', fields=fields) == [expected]
     response = ironic.http.get(f'{OURS}/{whole["instance_uuid"]}',
                                params={'fields': fields})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json() == expected
 
 

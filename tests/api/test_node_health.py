@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import service
 
 CRITICAL = {'health': 'Critical'}
@@ -22,7 +22,7 @@ def fleet(ironic, resource_class):
 def check_refusal(ironic, **body):
     """Check that a request is refused; return the explanation."""
     response = ironic.http.post(service.OURS, json=body)
-    answers.check(response, 422)
+    contract.check(response, 422)
     return response.json()['explanation']
 
 
@@ -78,7 +78,7 @@ def test_existing_hold_of_a_critical_node(ironic, fleet, resource_class):
         repeat = ironic.http.post(service.OURS, json={
             'instance_uuid': hold['instance_uuid'],
             'resource_class': resource_class})
-        answers.check(repeat, 200)
+        contract.check(repeat, 200)
         ironic.delete(hold['instance_uuid'])
 
 

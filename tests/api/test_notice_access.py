@@ -5,7 +5,7 @@ import concurrent.futures
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 NOTICES = f'{OURS}/notices'
@@ -174,6 +174,6 @@ def test_cordon_of_another_project_is_explained(tenant):
     report(tenant, 'system-member', 201, 'leased-to-a-1', kind='maintenance')
     response = tenant.request('a-member', 'POST', OURS, json={
         'candidate_nodes': ['leased-to-a-1']})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['explanation']['eliminated'][-1] == {
         'by': 'cordoned', 'nodes': 1}

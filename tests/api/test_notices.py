@@ -9,8 +9,8 @@ import uuid
 import pytest
 
 from ironic_reservations.reservations import targets
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 
 OURS = '/v1/reservations'
 NOTICES = f'{OURS}/notices'
@@ -31,7 +31,7 @@ def nodes(ironic, node_class):
 
 def post(ironic, status=201, **body):
     response = ironic.http.post(NOTICES, json={'kind': 'maintenance', **body})
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     return response.json()['notices'] if fault is None else fault
 
 
@@ -40,13 +40,13 @@ def patch(ironic, uuid, status=200, query='', **values):
         {'op': 'add', 'path': f'/{name}', 'value': value}
         if value is not None else {'op': 'remove', 'path': f'/{name}'}
         for name, value in values.items()])
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     return response.json()['notices'] if fault is None else fault
 
 
 def get(ironic, **query):
     response = ironic.http.get(NOTICES, params=query)
-    answers.check(response, 200)
+    contract.check(response, 200)
     return response.json()['notices']
 
 
@@ -94,7 +94,7 @@ def test_cordon_keeps_holds_off(ironic, nodes, node_class):
                          candidate_nodes=[nodes[2].id])
     cordons = post(ironic, nodes=[node.id for node in nodes])
     response = ironic.http.post(OURS, json={'resource_class': node_class})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['explanation']['eliminated'][-2:] == [
         {'by': 'reserved', 'nodes': 1}, {'by': 'cordoned', 'nodes': 2}]
     row = count(ironic, node_class)
@@ -105,7 +105,7 @@ def test_cordon_keeps_holds_off(ironic, nodes, node_class):
               'candidate_nodes': [nodes[2].id]}
     ironic.create(200, instance_uuid=hold['instance_uuid'], **repeat)
     response = ironic.http.post(OURS, json={'claim': hold['instance_uuid']})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['explanation']['eliminated'] == [
         {'by': 'cordoned', 'nodes': 1}]
     patch(ironic, cordons[0]['uuid'], ends_at='now')

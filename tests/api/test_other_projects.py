@@ -9,8 +9,8 @@ import uuid
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -67,7 +67,7 @@ def observe(cloud, persona, call, uuid):
                                  json=body)
     status = response.status_code
     assert status in (400, 404) and statements or status == 403
-    return status, answers.check(response, status).replace(
+    return status, contract.check(response, status).replace(
         uuid, 'UUID'), statements
 
 
@@ -140,7 +140,7 @@ def test_node_of_another_project(cloud):
 def test_explanation_counts_what_the_caller_may_see(cloud, persona,
                                                     considered, free):
     fault = cloud.request(persona, 'POST', OURS, json={'memory_mb': 1025})
-    answers.check(fault, 422)
+    contract.check(fault, 422)
     dry_run = cloud.request(persona, 'POST', f'{OURS}?dry_run=true',
                             json={'memory_mb': 1025})
     explanation = fault.json()['explanation']
@@ -158,7 +158,7 @@ def test_capacity_of_a_host(
         cloud, persona, nodes):
     response = cloud.request(persona, 'GET', f'{OURS}/capacity?host=h',
                              headers={'Cache-Control': 'no-cache'})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert sum(row['held'] for row in response.json()['capacity']) == nodes
 
 
@@ -182,7 +182,7 @@ def open_rule(cloud, policy):
 
 def post(cloud, persona, status, body, path=OURS):
     response = cloud.request(persona, 'POST', path, json=body)
-    answers.check(response, status)
+    contract.check(response, status)
     return response.json()
 
 
@@ -242,7 +242,7 @@ def test_all_unowned_nodes_can_be_held(cloud, open_rule, persona, body, kinds):
     while (response := cloud.request(persona, 'POST', OURS, json=body)
            ).status_code == 201:
         nodes.append(response.json()['node_uuid'])
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert cloud.kinds(nodes) == kinds
 
 

@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -123,7 +123,7 @@ def test_repeat_by_a_service(cloud, persona):
     for host, project in (('compute-1', 'a'), ('compute-2', None)):
         response = cloud.request(persona, 'POST', OURS, json={
             **body, 'host': host, 'project_id': cloud.projects.get(project)})
-        answers.check(response, 200)
+        contract.check(response, 200)
         assert response.json() == {
             **reservation, 'host': host,
             'updated_at': response.json()['updated_at']}
@@ -180,7 +180,7 @@ def test_project_sees_the_machines_of_its_servers(cloud, lessee, persona,
     try:
         response = cloud.request(persona, 'GET', f'{OURS}/capacity',
                                  headers={'Cache-Control': 'no-cache'})
-        answers.check(response, 200)
+        contract.check(response, 200)
     finally:
         cloud.set_node('free-2', provision_state='available', lessee=None)
     rows = response.json()['capacity']

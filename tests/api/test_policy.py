@@ -9,8 +9,8 @@ import pytest
 
 from ironic_reservations import policy as rules
 from ironic_reservations.api import routes
-from tests.common import answers
 from tests.common import command
+from tests.common import contract
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -21,7 +21,7 @@ def test_each_call_of_each_caller(cloud, persona, call, status):
     method, path, *body = personas.CALLS[call]
     response = cloud.request(persona, method, path,
                              json=body[0] if body else None)
-    answers.check(response, status)
+    contract.check(response, status)
     assert (cloud.ironic.state() != cloud.before) == (
         method != 'GET' and call != 'dry-run' and status < 300)
 
@@ -79,7 +79,7 @@ def test_all_nodes_of_a_caller(cloud, persona):
         if response.status_code != 201:
             break
         holds.append(response.json())
-    answers.check(response, 422)
+    contract.check(response, 422)
     number = sum(kind in kinds for kind in ('free', 'of-a', 'of-b'))
     assert len(holds) == dry_run['matching_nodes'] == 2 * len(kinds) - number
     assert cloud.kinds(hold['node_uuid'] for hold in holds) == kinds
@@ -197,7 +197,7 @@ def test_policy_with_more_permissions(cloud, policy):
 @pytest.mark.parametrize('persona', ['service-admin', 'a-member'])
 def test_hint_about_system_scope(cloud, persona):
     """A compute service whose user has project scope, not system scope."""
-    fault = answers.check(cloud.request(
+    fault = contract.check(cloud.request(
         persona, 'POST', OURS, json={'memory_mb': 2 ** 30}), 422)
     assert ('compute services need a user with system scope' in fault) == (
         persona == 'service-admin')

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 POOLS = f'{OURS}/pools'
@@ -15,7 +15,7 @@ def pool(cloud):
     response = cloud.request('system-member', 'POST', POOLS, json={
         'project_id': cloud.projects['a'], 'members': 1,
         'request': {'memory_mb': 1, 'candidate_nodes': ['free-2']}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     yield response.json()
     for table in 'pools', 'pool_nodes', 'notices':
         cloud.ironic.execute(f'DELETE FROM reservations_{table}')
@@ -119,7 +119,7 @@ def test_project_that_may_replace(cloud, pool, policy):
                              "WHERE name = 'of-b-2'")
         response = cloud.request('a-member', 'POST', path, json={
             'replaces': 'free-2'})
-        answers.check(response, 200)
+        contract.check(response, 200)
         assert [node['name'] for node in response.json()['nodes']] == [
             'of-b-2']
     finally:
@@ -138,7 +138,7 @@ def test_project_that_may_create(cloud, policy, pool):
         **body, 'request': {'memory_mb': 1, 'ownership': 'any'}})
     body['request']['ownership'] = None
     response = cloud.request('a-member', 'POST', POOLS, json=body)
-    answers.check(response, 201)
+    contract.check(response, 201)
     path = f'{POOLS}/{response.json()["uuid"]}/nodes'
     assert response.json()['request']['ownership'] == 'project'
     node = response.json()['nodes'][0]['name']
@@ -147,13 +147,13 @@ def test_project_that_may_create(cloud, policy, pool):
     for _ in range(3):
         response = cloud.request('a-member', 'POST', path, json={
             'replaces': node})
-        answers.check(response, 200)
+        contract.check(response, 200)
         node = response.json()['nodes'][0]['name']
         assert node in ('of-a-2', 'leased-to-a-1', 'leased-to-a-2')
     # Its other two nodes are in another pool then.
     cloud.call('a-member', 201, 'POST', POOLS, json={**body, 'members': 2})
     response = cloud.request('a-member', 'POST', path, json={
         'replaces': node})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['explanation'] == {
         'considered': 0, 'eliminated': []}

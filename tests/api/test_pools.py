@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 POOLS = f'{OURS}/pools'
@@ -30,7 +30,7 @@ def call(ironic):
     def call(method, path='', status=200, json=None, **query):
         response = ironic.http.request(
             method, f'{POOLS}{path}', json=json, params=query)
-        fault = answers.check(response, status)
+        fault = contract.check(response, status)
         return fault if fault is not None or status == 204 else (
             response.json())
     return call
@@ -170,7 +170,7 @@ def test_node_that_qualifies(ironic, nodes, create, columns, by):
     response = ironic.http.post(POOLS, json={
         'project_id': 'p', 'members': 1,
         'request': {'resource_class': nodes[0].resource_class}})
-    answers.check(response, 422)
+    contract.check(response, 422)
     eliminated = response.json()['explanation']['eliminated']
     assert {'by': by, 'nodes': 6} in eliminated
     assert response.json()['members'] == {'wanted': 1, 'available': 0}
@@ -182,12 +182,12 @@ def test_nodes_are_in_one_pool(ironic, create, node_class, nodes):
     body = {'project_id': 'p', 'members': 3,
             'request': {'resource_class': node_class}}
     response = ironic.http.post(f'{POOLS}?dry_run=true', json=body)
-    answers.check(response, 200)
+    contract.check(response, 200)
     dry_run = response.json()
     assert (dry_run['members'], dry_run['matching_nodes']) == (
         {'wanted': 3, 'available': 2}, 2)
     response = ironic.http.post(POOLS, json=body)
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert response.json()['explanation'] == dry_run['explanation']
     assert {'by': 'pool', 'nodes': 4} in dry_run['explanation']['eliminated']
     create(2, project_id='q')
@@ -394,7 +394,7 @@ def test_other_projects_get_no_node(ironic, nodes, create, node_class):
         for query, status in ('', 422), ('?dry_run=true', 200):
             response = ironic.http.post(
                 f'{OURS}{query}', json={**body, 'project_id': 'q'})
-            answers.check(response, status)
+            contract.check(response, status)
             assert {'by': 'pool', 'nodes': number} in (
                 response.json()['explanation']['eliminated'])
     row, = ironic.http.get(f'{OURS}/capacity', params={
@@ -410,7 +410,7 @@ def test_repair(ironic, nodes, create, call, node_class):
     response = ironic.http.post(f'{OURS}/groups', json={
         'members': 3, 'project_id': 'q', 'request': request,
         'levels': [{'by': RACK, 'policy': 'pack', 'segment': 3}]})
-    answers.check(response, 201)
+    contract.check(response, 201)
     group = response.json()
     member = group['reservations'][0]
     ironic.delete(member['instance_uuid'])
@@ -420,7 +420,7 @@ def test_repair(ironic, nodes, create, call, node_class):
         response = ironic.http.post(OURS, json={
             **request, 'project_id': 'q',
             'group': {'uuid': group['uuid'], 'segment': 0}})
-        answers.check(response, status)
+        contract.check(response, status)
         if status == 422:
             assert {'by': 'pool', 'nodes': 1} in (
                 response.json()['explanation']['eliminated'])

@@ -11,9 +11,9 @@ import uuid
 from keystoneauth1 import exceptions as ks_exc
 import pytest
 
-from tests.common import answers
 from tests.common import application
 from tests.common import command
+from tests.common import contract
 from tests.common import keystones
 from tests.common import personas
 
@@ -44,7 +44,7 @@ def limit(cloud, keystone):
 def post(cloud):
     def post(status, path=OURS, caller='a-member', **body):
         response = cloud.request(caller, 'POST', path, json=body or ANY)
-        answers.check(response, status)
+        contract.check(response, status)
         return response
     return post
 
@@ -57,7 +57,7 @@ def refuse(post):
         quota = response.json()['quota']
         assert set(quota) == {'resource', 'limit', 'used', 'requested'}
         for value in quota.values():
-            assert str(value) in answers.fault(response)
+            assert str(value) in contract.fault(response)
         return tuple(quota.values())
     return refuse
 

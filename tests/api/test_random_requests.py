@@ -8,8 +8,8 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-from tests.common import answers
 from tests.common import bad_requests
+from tests.common import contract
 from tests.common import request_keys
 
 OURS, ITEM, CLASS = bad_requests.OURS, bad_requests.ITEM, bad_requests.CLASS
@@ -97,11 +97,11 @@ def garble(draw, valid):
 
 def check_response(ironic, response, before):
     """Check a response, release the reservation, and compare the state."""
-    fault = answers.check(response)
+    fault = contract.check(response)
     if response.status_code == 400:
         assert ': ' in fault
     if response.request.method == 'POST' and response.ok:
-        answers.check(ironic.http.delete(response.headers['Location']), 204)
+        contract.check(ironic.http.delete(response.headers['Location']), 204)
     assert ironic.state() == before
 
 

@@ -7,8 +7,8 @@ import uuid
 from ironicclient.common import http as ironicclient_http
 import pytest
 
-from tests.common import answers
 from tests.common import bad_requests
+from tests.common import contract
 from tests.common import request_keys
 
 OURS, ITEM = bad_requests.OURS, bad_requests.ITEM
@@ -33,7 +33,7 @@ def same_state(ironic, fleet):
                                  for row in bad_requests.ROWS])
 def test_refusal(ironic, same_state, row):
     response = bad_requests.send(ironic.http, row)
-    fault = answers.check(response, row.status)
+    fault = contract.check(response, row.status)
     if row.field is not None:
         assert row.field in fault
     if row.id in bad_requests.AT_FAULT:
@@ -55,7 +55,7 @@ def test_type_of_no_body(ironic, same_state, content_type):
             'GET', f'{OURS}/{bad_requests.UNKNOWN}'):
         response = ironic.http.request(
             method, path, headers={'Content-Type': content_type})
-        answers.check(response, 404)
+        contract.check(response, 404)
 
 
 @pytest.mark.parametrize('path, status', [
@@ -64,7 +64,7 @@ def test_type_of_no_body(ironic, same_state, content_type):
     (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
 def test_head(ironic, same_state, path, status):
     head = ironic.http.head(path)
-    answers.check(head, status)
+    contract.check(head, status)
     get = ironic.http.get(path)
     assert get.status_code == status
     for name in 'Content-Type', 'Content-Length':
@@ -81,7 +81,7 @@ def test_head(ironic, same_state, path, status):
 def test_any_accept_header(
         ironic, same_state, accept, method, path, status):
     response = ironic.http.request(method, path, headers={'Accept': accept})
-    answers.check(response, status)
+    contract.check(response, status)
     assert response.json()
 
 
@@ -99,16 +99,16 @@ def test_any_accept_header(
 def test_version_headers(ironic, same_state, headers, version, path):
     headers = {'X-OpenStack-Ironic-API-Version': None, **headers}
     response = ironic.http.get(path, headers=headers)
-    answers.check(response)
+    contract.check(response)
     least, most = '1.1', '1.115'
-    assert [response.headers[name] for name in answers.VERSION_HEADERS] == [
+    assert [response.headers[name] for name in contract.VERSION_HEADERS] == [
         version or most, least, most]
 
 
 def test_request_id_of_the_caller(ironic, same_state):
     id = f'req-{uuid.uuid4()}'
     response = ironic.http.get(OURS, headers={'X-Openstack-Request-Id': id})
-    answers.check(response, 200)
+    contract.check(response, 200)
     request_id = response.headers['x-openstack-request-id']
     assert request_id.startswith('req-') and request_id != id
     assert request_id == response.headers['openstack-request-id']
@@ -122,7 +122,7 @@ def test_request_id_of_the_caller(ironic, same_state):
 def test_accepted_content_types(ironic, fleet, headers):
     response = ironic.http.post(OURS, data=json.dumps(body_with()),
                                 headers=headers)
-    answers.check(response, 201)
+    contract.check(response, 201)
     ironic.delete(response.json()['instance_uuid'])
 
 
@@ -130,7 +130,7 @@ def test_largest_body(ironic, fleet):
     response = ironic.http.post(
         OURS, data=json.dumps(body_with()).encode().ljust(bad_requests.LIMIT),
         headers={'Content-Type': 'application/json'})
-    answers.check(response, 201)
+    contract.check(response, 201)
     ironic.delete(response.json()['instance_uuid'])
 
 
@@ -142,8 +142,8 @@ def test_largest_values(ironic, fleet):
                                           is_in_spec=True)},
         extra_specs={'k' * 255: 'v' * 1024},
         image={'properties': {'k' * 255: 'v' * 1024}, 'min_ram': 0}))
-    answers.check(response, 201)
+    contract.check(response, 201)
     ironic.delete(response.json()['instance_uuid'])
     response = ironic.http.post(OURS, json=body_with(
         **dict.fromkeys(request_keys.SIZES, MAX_INT)))
-    answers.check(response, 422)
+    contract.check(response, 422)

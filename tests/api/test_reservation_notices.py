@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 
 OURS = '/v1/reservations'
 NOTICES = f'{OURS}/notices'
@@ -24,13 +24,13 @@ def hold(ironic, pool, node_class):
 def notify(ironic, node_uuid, **body):
     response = ironic.http.post(NOTICES, json={
         'kind': 'fault', 'nodes': [node_uuid], **body})
-    answers.check(response, 201)
+    contract.check(response, 201)
     notice, = response.json()['notices']
     return notice
 
 
 def close(ironic, notice):
-    answers.check(ironic.http.patch(f'{NOTICES}/{notice["uuid"]}', json=[
+    contract.check(ironic.http.patch(f'{NOTICES}/{notice["uuid"]}', json=[
         {'op': 'add', 'path': '/ends_at', 'value': 'now'}]), 200)
 
 
@@ -62,7 +62,7 @@ def test_health_in_the_first_response(ironic, node_class):
         ironic.delete(claim['instance_uuid'], host='h')
         response = ironic.http.post(f'{OURS}/groups', json={
             'members': 1, 'request': spec})
-        answers.check(response, 201)
+        contract.check(response, 201)
         assert response.json()['health'] == {'Warning': 1}
         ironic.delete(response.json()['reservations'][0]['instance_uuid'])
 
@@ -84,7 +84,7 @@ def test_notices(ironic, hold, node_class):
                          instance_uuid=instance)['notices'] == [now, later]
     response = ironic.http.patch(f'{OURS}/{instance}', json=[
         {'op': 'add', 'path': '/description', 'value': 'x'}])
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json()['notices'] == [now, later]
     # In a list only on request.
     assert all('notices' not in row
@@ -106,7 +106,7 @@ def test_notices_of_a_claim_and_an_adoption(ironic, hold, node_class):
     ironic.execute('DELETE FROM reservations')
     response = ironic.http.post(f'{OURS}?adopt=true', json={
         'instance_uuid': claim['instance_uuid']})
-    answers.check(response, 201)
+    contract.check(response, 201)
     assert response.json()['notices'] == [notice]
     ironic.set_node(hold['node_uuid'], provision_state='available')
 
@@ -132,7 +132,7 @@ def test_many_notices(ironic, hold):
             f"SELECT uuid, number + {2 ** (number - 1)}, {columns} "
             f'FROM reservations_notices')
     response = ironic.http.get(f'{OURS}/{hold["instance_uuid"]}')
-    answers.check(response, 200)
+    contract.check(response, 200)
     notices = response.json()['notices']
     assert 500 < len(notices) < 2 ** 11 and notices[0] == notice
     assert len(response.content) < 2 ** 22
@@ -159,7 +159,7 @@ def test_health_of_a_group(ironic, pool, node_class):
     def post(**body):
         response = ironic.http.post(f'{OURS}/groups', json={
             'members': 3, 'request': {'resource_class': node_class}, **body})
-        answers.check(response, 201)
+        contract.check(response, 201)
         return response.json()
 
     group = post()
@@ -226,7 +226,7 @@ def test_what_each_caller_sees(cloud):
     cloud.set_node('free-2', owner=cloud.projects['b'])
     response = cloud.request('b-member', 'POST', OURS, json={
         'candidate_nodes': ['free-2']})
-    answers.check(response, 201)
+    contract.check(response, 201)
     cloud.set_node('free-2', owner=None)
     instance = f'{OURS}/{response.json()["instance_uuid"]}'
     assert see('b-member', instance) == {'operator': None}

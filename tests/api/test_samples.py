@@ -19,8 +19,8 @@ import sqlalchemy as sa
 
 from ironic_reservations.db import engine
 from tests.api import conftest
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import databases
 from tests.common import keystones
 from tests.common import service
@@ -121,7 +121,7 @@ class Recorder:
         random.seed(1)
         response = self._callers[caller].request(
             method, f'{OURS}{path}', json=body)
-        answers.check(response, status)
+        contract.check(response, status)
         if sample is None:
             return response
         path = SAMPLES / f'reservation-{sample}.json'

@@ -6,7 +6,7 @@ import collections
 import pytest
 
 from tests.api import test_groups
-from tests.common import answers
+from tests.common import contract
 
 OURS, GROUPS = test_groups.OURS, test_groups.GROUPS
 POD, RACK = 'capability:pod', 'capability:rack'
@@ -133,7 +133,7 @@ def test_refusal(ironic, racks, node_class, levels, members, segments, level,
     response = ironic.http.post(GROUPS, json={
         'members': members, 'levels': levels,
         'request': {'resource_class': node_class}})
-    answers.check(response, 422)
+    contract.check(response, 422)
     body, size = response.json(), levels[1]['segment']
     assert body['segments'] == {'wanted': members // size,
                                 'available': segments}
@@ -212,7 +212,7 @@ def test_repair_without_a_node_in_the_domain(ironic, racks, node_class):
     response = ironic.http.post(OURS, json={
         'resource_class': node_class,
         'group': {'uuid': group['uuid'], 'segment': 0}})
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert f'group:segment={RACK}' in response.text or (
         'maintenance' in response.text)
     assert test_groups.show(ironic, group['uuid'])['reservations'] == [one]
@@ -333,11 +333,11 @@ def test_dry_run(ironic, racks, node_class):
     def dry_run(members):
         return create(ironic, node_class, members, status=200,
                       query='?dry_run=true')
-    answer = dry_run(6)
-    assert answer['segments'] == {'wanted': 3, 'available': 3}
-    assert answer['members'] == {'wanted': 6, 'available': 6}
-    assert 'level' not in answer
-    assert answer['domains'][0] == {'value': ['p1', 'r1'], 'nodes': 4}
+    response = dry_run(6)
+    assert response['segments'] == {'wanted': 3, 'available': 3}
+    assert response['members'] == {'wanted': 6, 'available': 6}
+    assert 'level' not in response
+    assert response['domains'][0] == {'value': ['p1', 'r1'], 'nodes': 4}
     assert dry_run(8)['level'] == POD
     assert test_groups.is_empty(ironic)
 

@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from ironic_reservations.matching import nodes
-from tests.common import answers
 from tests.common import application
 from tests.common import command
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -41,13 +41,13 @@ def create(ironic, node_class, members, status=201, **more):
     response = ironic.http.post(GROUPS, json={
         'members': members, **more,
         'request': {'resource_class': node_class, 'extra_specs': LONG}})
-    answers.check(response, status)
+    contract.check(response, status)
     return response
 
 
 def get(ironic, url, **query):
     response = ironic.http.get(url, params=query)
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert len(response.content) <= MAX_BYTES
     return response.json()
 
@@ -77,7 +77,7 @@ def test_group_stores_a_digest_of_its_request(ironic, pool, node_class):
         'uuid': group, 'members': 1, 'request': {
             'resource_class': node_class,
             'extra_specs': {**LONG, 'quota:0': 'y'}}})
-    answers.check(response, 409)
+    contract.check(response, 409)
 
 
 def test_group_does_not_repeat_its_request(ironic, pool, node_class):
@@ -130,7 +130,7 @@ def test_group_too_large_for_a_response(ironic, pool, node_class):
     page = get(ironic, url, marker=instances(result[0])[0].upper())
     assert instances(page['reservations'])[0] == instances(result[0])[1]
     response = ironic.http.get(url, params={'marker': str(uuid.uuid4())})
-    assert answers.check(response, 400).startswith('marker: ')
+    assert contract.check(response, 400).startswith('marker: ')
     repeat = create(ironic, node_class, 100, 200, uuid=group['uuid'],
                     host=host)
     assert len(repeat.content) <= MAX_BYTES
@@ -145,11 +145,11 @@ def test_pool_too_large_for_a_response(ironic, pool, node_class):
     response = ironic.http.post(url, json={
         'project_id': 'p', 'members': 100,
         'request': {'resource_class': node_class}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     nodes, url = response.json()['nodes'], f'{url}/{response.json()["uuid"]}'
     text = '\U0001F600' * 255
     for _ in range(10):
-        answers.check(ironic.http.post(f'{OURS}/notices', json={
+        contract.check(ironic.http.post(f'{OURS}/notices', json={
             'kind': 'fault', 'nodes': [node['uuid'] for node in nodes],
             'description': text, 'ticket': text}), 201)
     result = list(pages(ironic, url, 'nodes'))
@@ -163,7 +163,7 @@ def test_pool_too_large_for_a_response(ironic, pool, node_class):
         ironic.url, 'baremetal', 'reservation', 'pool', 'show',
         response.json()['uuid'], '-f', 'json'))['nodes'] == sum(result, [])
     response = ironic.http.get(url, params={'marker': str(uuid.uuid4())})
-    assert answers.check(response, 400).startswith('marker: ')
+    assert contract.check(response, 400).startswith('marker: ')
 
 
 def lengthen_domains(ironic):
@@ -205,7 +205,7 @@ def test_dry_run_of_many_long_profiles(ironic, node_class):
                 'request': spec}):
             response = ironic.http.post(url, json=body,
                                         params={'dry_run': 'true'})
-            answers.check(response, 200)
+            contract.check(response, 200)
             assert MAX_BYTES / 2 < len(response.content) <= MAX_BYTES
             verdict = response.json()
             assert verdict['matching_nodes'] == 100
@@ -235,23 +235,23 @@ def test_longest_value_of_a_node(ironic, node_class, more, matching_nodes):
     with ironic.fleet({**spec, 'properties': {'capabilities': f'k:{value}'}}):
         response = ironic.http.post(f'{OURS}?dry_run=true', json={
             **spec, 'extra_specs': {'capabilities:k': '<in> a'}})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json()['matching_nodes'] == matching_nodes
 
 
 @pytest.mark.parametrize('length, field', [(16384, 'a'), (16385, 'query')])
 def test_limit_of_a_query(ironic, length, field):
-    fault = answers.check(
+    fault = contract.check(
         ironic.http.get(f'{OURS}?a='.ljust(length + len(OURS) + 1, 'b')), 400)
     assert fault.startswith(f'{field}: ')
 
 
 @pytest.mark.parametrize('header', ['Content-Type', 'Accept', 'X-Whatever'])
 def test_limit_of_a_header(ironic, header):
-    fault = answers.check(ironic.http.get(
+    fault = contract.check(ironic.http.get(
         OURS, headers={header: 'a' * 16385}), 400)
     assert fault.startswith(f'{header}: must be at most 16384')
-    answers.check(ironic.http.get(OURS, headers={header: 'a' * 16384}), 200)
+    contract.check(ironic.http.get(OURS, headers={header: 'a' * 16384}), 200)
 
 
 @pytest.mark.parametrize('number, status, matching', [
@@ -260,7 +260,7 @@ def test_longest_list_of_candidates(ironic, pool, number, status, matching):
     """The database accepts it."""
     body = {'candidate_nodes': [pool[0].id, *map(str, range(number))]}
     response = ironic.http.post(f'{OURS}?dry_run=true', json=body)
-    answers.check(response, status)
+    contract.check(response, status)
     assert response.json().get('matching_nodes') == matching
     if matching:
         assert ironic.create(**body)['node_uuid'] == pool[0].id

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import request_keys
 from tests.common import service
 
@@ -38,7 +38,7 @@ def test_text_is_stored_unchanged(ironic, pool, node_class, text):
         'image': {'id': text, 'properties': {text: text * 4}},
     }
     post_response = http.post(OURS, json=body)
-    answers.check(post_response, 201)
+    contract.check(post_response, 201)
     reservation = post_response.json()
     assert reservation.pop('ignored') == [text]
     try:
@@ -50,15 +50,15 @@ def test_text_is_stored_unchanged(ironic, pool, node_class, text):
             for more in {}, {'limit': 1, 'sort_key': name}:
                 response = http.get(OURS, params={name: text, 'fields': fields,
                                                   **more})
-                answers.check(response, 200)
+                contract.check(response, 200)
                 row, = response.json()['reservations']
                 assert {**row, 'links': reservation['links']} == reservation
         repeat = http.post(OURS, json={
             **body, 'instance_uuid': reservation['instance_uuid']})
-        answers.check(repeat, 200)
+        contract.check(repeat, 200)
     finally:
-        answers.check(http.delete(f'{OURS}/{reservation["instance_uuid"]}',
-                                  params={'host': text}), 204)
+        contract.check(http.delete(f'{OURS}/{reservation["instance_uuid"]}',
+                                   params={'host': text}), 204)
 
 
 #: Request bodies with a text as a name, and as a value.
@@ -88,7 +88,7 @@ IN_VALUES = {
 def test_text_that_no_node_has(ironic, pool, node_class, body, text):
     response = ironic.http.post(OURS, json={
         'resource_class': node_class, **body(text)})
-    answers.check(response, 422)
+    contract.check(response, 422)
 
 
 @pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
@@ -96,5 +96,5 @@ def test_text_that_no_node_has(ironic, pool, node_class, body, text):
                                   'project_id'])
 def test_text_that_no_name_matches(ironic, pool, name, text):
     response = ironic.http.get(OURS, params={name: text})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json()['reservations'] == []

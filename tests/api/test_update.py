@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from tests.common import answers
 from tests.common import application
+from tests.common import contract
 from tests.common import personas
 from tests.common import service
 from tests.common.bad_requests import host
@@ -21,7 +21,7 @@ def patch(ironic, hold, status, *ops, **query):
     """Return the reservation, or the text of the error."""
     response = ironic.http.patch(f'{OURS}/{hold["instance_uuid"]}',
                                  json=list(ops), params=query)
-    fault = answers.check(response, status)
+    fault = contract.check(response, status)
     return response.json() if fault is None else fault
 
 
@@ -144,7 +144,7 @@ def a_hold(cloud):
 
 
 def patch_as(cloud, persona, hold, status, *ops):
-    return answers.check(cloud.request(
+    return contract.check(cloud.request(
         persona, 'PATCH', f'{OURS}/{hold["instance_uuid"]}',
         json=list(ops)), status)
 

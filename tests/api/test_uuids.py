@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from tests.api import fence_client
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -35,7 +35,7 @@ def capitals(ironic, pool):
 def adopt(ironic, instance_uuid, status=201):
     response = ironic.http.post(f'{OURS}?adopt=true', json={
         'instance_uuid': instance_uuid, 'host': 'compute-1', 'memory_mb': 5})
-    answers.check(response, status)
+    contract.check(response, status)
     return response.json()
 
 
@@ -95,7 +95,7 @@ def test_changes(ironic, instance, capitals):
             ({'host': 'compute-1'},
              [{'op': 'replace', 'path': '/host', 'value': 'compute-2'}])):
         response = ironic.http.patch(path, params=query, json=body)
-        answers.check(response, 200)
+        contract.check(response, 200)
         assert response.json()['instance_uuid'] == capitals
     assert ironic.show(instance)['host'] == 'compute-2'
 
@@ -103,7 +103,7 @@ def test_changes(ironic, instance, capitals):
 def test_repeated_post(ironic, pool, instance, capitals):
     response = ironic.http.post(OURS, json={
         'instance_uuid': instance, 'host': 'compute-1', 'memory_mb': 5})
-    answers.check(response, 200)
+    contract.check(response, 200)
     assert response.json()['instance_uuid'] == capitals
     ironic.create(409, instance_uuid=instance, host='compute-1', memory_mb=6)
     assert ironic.find_instance(pool[1].id) is None
@@ -145,7 +145,7 @@ def test_claim(ironic, pool, node_class):
 def test_group(ironic, pool, node_class):
     response = ironic.http.post(f'{OURS}/groups', json={
         'members': 2, 'request': {'resource_class': node_class}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     path = f'{OURS}/groups/{response.json()["uuid"]}'
     first, second = response.json()['reservations']
     spelling = first['instance_uuid'].upper()

@@ -17,11 +17,11 @@ class Exporter:
 
     def samples(self):
         """Return the values of all samples, by name and labels."""
-        answer = requests.get(f'{self.url}/metrics', timeout=60)
-        assert answer.status_code == 200
+        response = requests.get(f'{self.url}/metrics', timeout=60)
+        assert response.status_code == 200
         return {(sample.name, *sorted(sample.labels.items())): sample.value
                 for family in parser.text_string_to_metric_families(
-                    answer.text) for sample in family.samples}
+                    response.text) for sample in family.samples}
 
     def value(self, name, **labels):
         return self.samples().get(

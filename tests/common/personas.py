@@ -8,7 +8,7 @@ project, and an operator has created notices of the first and the last.
 
 import re
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 
@@ -348,10 +348,10 @@ class Cloud:
             for project, node, group in (
                 ('a', 'of-a-1', GROUP_A), ('b', 'of-b-1', GROUP_B),
                 ('none', 'free-1', None))}
-        answers.check(self.callers['system-admin'].put(
+        contract.check(self.callers['system-admin'].put(
             f'{OURS}/hosts/h', json={'holder': HOLDER, 'ttl': 600}), 200)
         for uuid, node in (NOTICE_A, 'of-a-1'), (NOTICE_NONE, 'free-1'):
-            answers.check(self.callers['system-admin'].post(
+            contract.check(self.callers['system-admin'].post(
                 f'{OURS}/notices', json={'uuid': uuid, 'kind': 'fault',
                                          'nodes': [node]}), 201)
         self.names = {
@@ -368,17 +368,17 @@ class Cloud:
     def get(self, persona, path, **params):
         """Return the JSON of a response."""
         response = self.request(persona, 'GET', path, params=params)
-        answers.check(response, 200)
+        contract.check(response, 200)
         return response.json()
 
     def call(self, persona, status, method, path, **kwargs):
         """Check the status of a response; return the text of an error."""
-        return answers.check(
+        return contract.check(
             self.request(persona, method, path, **kwargs), status)
 
     def hold(self, persona, **body):
         response = self.callers[persona].post(OURS, json={**ANY, **body})
-        answers.check(response, 201)
+        contract.check(response, 201)
         return response.json()
 
     def kinds(self, node_uuids):

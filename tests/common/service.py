@@ -11,7 +11,7 @@ import psutil
 import requests
 import sqlalchemy as sa
 
-from tests.common import answers
+from tests.common import contract
 from tools import services
 
 OURS = '/v1/reservations'
@@ -62,28 +62,28 @@ class Service:
     def create(self, status=201, **body):
         """Create a reservation; return it, or the text of the error."""
         response = self.http.post(OURS, json=body)
-        fault = answers.check(response, status)
+        fault = contract.check(response, status)
         return response.json() if fault is None else fault
 
     def show(self, instance_uuid, status=200):
         response = self.http.get(f'{OURS}/{instance_uuid}')
-        fault = answers.check(response, status)
+        fault = contract.check(response, status)
         return response.json() if fault is None else fault
 
     def delete(self, instance_uuid, status=204, **query):
-        return answers.check(self.http.delete(
+        return contract.check(self.http.delete(
             f'{OURS}/{instance_uuid}', params=query), status)
 
     def list(self, **query):
         response = self.http.get(OURS, params=query)
-        answers.check(response, 200)
+        contract.check(response, 200)
         return response.json()['reservations']
 
     def pages(self, path, key, **query):
         """Yield the items of a list, page by page."""
         while path:
             response = self.http.get(path, params=query, headers=FRESH)
-            answers.check(response, 200)
+            contract.check(response, 200)
             yield response.json()[key]
             path, query = response.json().get('next'), {}
 
@@ -91,7 +91,7 @@ class Service:
         """Return the capacity rows, counted now."""
         response = self.http.get(f'{OURS}/capacity', params=query,
                                  headers=FRESH)
-        answers.check(response, 200)
+        contract.check(response, 200)
         assert response.headers['Age'] == '0'
         return response.json()['capacity']
 

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
@@ -47,7 +47,7 @@ def test_fleet_that_takes_too_long_to_count(fleet, option, monkeypatch):
     """A request for the whole count fails; other requests use a part."""
     fleet.add(*[{}] * 4)
     option(deadline=1)
-    monkeypatch.setattr(counting, 'PAGE', 1)
+    monkeypatch.setattr(node_counts, 'PAGE', 1)
     monkeypatch.setattr(counts, 'AT_ONCE', 0)
     parts = []
 

@@ -13,8 +13,8 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
+from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import releases
-from ironic_reservations.reservations import searching
 from tests.common import fleets
 
 
@@ -188,7 +188,7 @@ def test_hold_that_counts_the_fleet_releases_expired_nodes(
     for _ in range(5):
         fleet.hold()
     fleet.expire_leases()
-    monkeypatch.setattr(searching, 'EXPIRED_AT_ONCE', 3)
+    monkeypatch.setattr(recounts, 'EXPIRED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
     use_count(counts.get_fresh_fleet())

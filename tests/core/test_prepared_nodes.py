@@ -7,7 +7,7 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations import values
-from ironic_reservations.db import counting
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import expiry
@@ -111,10 +111,10 @@ def test_refusal_says_that_nodes_are_prepared(fleet, name):
 
 def test_refusal_reads_only_free_nodes_in_full(fleet, monkeypatch):
     """Thousands may carry only a VIF, which no count sees."""
-    ids, read_counts = [], counting.read_counts
+    ids, read_counts = [], node_counts.read_counts
     monkeypatch.setattr(search, 'REASONS_PAGE', 2)
     monkeypatch.setattr(
-        counting, 'read_counts', lambda page, *args: ids.extend(page)
+        node_counts, 'read_counts', lambda page, *args: ids.extend(page)
         or read_counts(page, *args))
     *others, last = fleet.add(*({'properties': '{"cpu_arch": "64"}'},) * 4)
     for node_id in others:

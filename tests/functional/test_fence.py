@@ -13,7 +13,7 @@ import signal
 import psutil
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import servers
 from tests.common import service
 from tools import services
@@ -50,10 +50,10 @@ def test_power(ironic, hold):
 
     response = put('power on')
     assert (response.status_code, response.headers[FENCE]) == (202, '1')
-    assert answers.OWN_HEADER not in response.headers
+    assert contract.OWN_HEADER not in response.headers
     settle_node(ironic, hold, power_state='power on', reservation=None)
     response = put('power off', host='compute-2')
-    answers.check(response, 412)
+    contract.check(response, 412)
     assert response.headers[FENCE] == '1'
     node = settle_node(ironic, hold)
     assert (node.power_state, node.target_power_state) == ('power on', None)
@@ -72,10 +72,10 @@ def test_volume_targets(ironic, hold, pool):
         'boot_index': 0})
     assert (response.status_code, response.headers[FENCE]) == (201, '1')
     own = f'{url}/{response.json()["uuid"]}'
-    answers.check(ironic.http.delete(own, headers=make_header(
+    contract.check(ironic.http.delete(own, headers=make_header(
         hold, 'compute-2', node=node)), 412)
     # Ironic's framework accepts the target in the body, and would delete it.
-    answers.check(ironic.http.delete(url, headers=headers, json={
+    contract.check(ironic.http.delete(url, headers=headers, json={
         'target_uuid': response.json()['uuid']}), 400)
     assert ironic.http.delete(own, headers=headers).status_code == 204
     assert ironic.http.delete(own, headers=headers).status_code == 404
@@ -229,7 +229,7 @@ def send_across_move(ironic, api, hold, where, method, path, body, headers):
             lambda: find_stopped_worker(api), f'stopped {where}', 60)
         assert not file.exists() and not future.done()
         try:
-            answers.check(ironic.http.patch(
+            contract.check(ironic.http.patch(
                 f'{service.OURS}/{hold["instance_uuid"]}', json=[
                     {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
                 params={'host': 'compute-1'}), 200)
@@ -267,7 +267,7 @@ def test_process_that_is_stopped(start_ironic, start_uwsgi):
                         name, response.text)
                     assert response.headers[FENCE] == '1'
                 else:
-                    answers.check(response, 412)
+                    contract.check(response, 412)
                     assert not has_changed, (name, where)
                 print(name, where, response.status_code)
                 ironic.settle([node], reservation=None)

@@ -19,8 +19,8 @@ import time
 
 import pytest
 
-from tests.common import answers
 from tests.common import command
+from tests.common import contract
 from tests.common import databases
 from tests.common import keystones
 from tests.common import personas
@@ -99,7 +99,7 @@ STATUSES = {persona: status for persona, call, status in personas.rows()
 def test_create(cloud, persona):
     before = cloud.ironic.state()
     response = cloud.request(persona, 'POST', OURS, json=ANY)
-    answers.check(response, STATUSES[persona])
+    contract.check(response, STATUSES[persona])
     assert (cloud.ironic.state() != before) == (response.status_code == 201)
 
 
@@ -134,7 +134,7 @@ def test_forged_headers(cloud):
     cloud.call('a-reader', 403, 'POST', OURS, headers=headers, json=ANY)
     response = cloud.request('a-member', 'POST', OURS, headers=headers,
                              json=ANY)
-    answers.check(response, 201)
+    contract.check(response, 201)
     assert response.json()['project_id'] == cloud.projects['a']
     assert response.json()['user_id'] == cloud.users['a-member']
 
@@ -143,8 +143,8 @@ def test_keystone_cannot_be_reached(ironic, start_uwsgi):
     nowhere = f'http://127.0.0.1:{services.free_port()}/v3'
     with start_uwsgi(ironic, processes=1, changes={'keystone_authtoken': {
             'auth_url': nowhere, 'http_request_max_retries': 0}}) as app:
-        answers.check(app.http.get(OURS), 401)
-        answers.check(app.http.get(
+        contract.check(app.http.get(OURS), 401)
+        contract.check(app.http.get(
             OURS, headers={'X-Auth-Token': 'unknown'}), 503)
 
 
@@ -200,7 +200,7 @@ def limits(keystone, cloud):
 def get_refusal(cloud, **body):
     """Return the values of the quota in a refusal."""
     response = cloud.request('a-member', 'POST', OURS, json={**ANY, **body})
-    answers.check(response, 403)
+    contract.check(response, 403)
     return tuple(response.json()['quota'].values())
 
 
@@ -243,7 +243,7 @@ def test_limits_cannot_be_read(request, cloud, start_uwsgi, wrong):
         for _ in range(2):
             response = app.http.post(
                 OURS, json=ANY, headers=cloud.callers['a-member'].headers)
-            answers.check(response, 503)
+            contract.check(response, 503)
             assert response.headers['Retry-After']
         result = upgrade_check(app)
         assert result.returncode == 2

@@ -8,7 +8,7 @@ import openstack
 import pytest
 import tenacity
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -30,7 +30,7 @@ def test_hold(ironic, pool, node_class):
         'instance_uuid': instance_uuid, 'host': 'compute-1',
         'memory_mb': 512, 'resource_class': node_class, 'project_id': 'p-1',
         'extra_specs': {'trait:CUSTOM_NVME': 'required'}})
-    answers.check(response, 201)
+    contract.check(response, 201)
     hold = response.json()
     assert response.headers['Location'] == (
         f'{ironic.url}{OURS}/{instance_uuid}')
@@ -150,7 +150,7 @@ def test_http_basic(start_ironic, resource_class, tmp_path):
             'auth_strategy': 'http_basic',
             'http_basic_auth_user_file': users}}) as ironic:
         for auth in None, ('admin', 'wrong'):
-            answers.check(ironic.http.post(
+            contract.check(ironic.http.post(
                 OURS, auth=auth, data=b'[' * 60000), 401)
         ironic.http.auth = ('admin', 'secret')
         ironic.baremetal = openstack.connect(
@@ -161,7 +161,7 @@ def test_http_basic(start_ironic, resource_class, tmp_path):
             hold = ironic.create(resource_class=resource_class, host='h',
                                  project_id='p')
             assert hold['project_id'] == 'p'
-            answers.check(ironic.http.get(OURS, params={'foo': '1'}), 400)
+            contract.check(ironic.http.get(OURS, params={'foo': '1'}), 400)
             ironic.create(422, resource_class=resource_class)
-            answers.check(ironic.http.post(OURS, data='{'), 415)
+            contract.check(ironic.http.post(OURS, data='{'), 415)
             ironic.delete(hold['instance_uuid'])

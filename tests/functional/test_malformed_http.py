@@ -6,8 +6,8 @@ import socket
 import psutil
 import pytest
 
-from tests.common import answers
 from tests.common import bad_requests
+from tests.common import contract
 
 OURS, LIMIT = bad_requests.OURS, bad_requests.LIMIT
 
@@ -24,7 +24,7 @@ def same_state(ironic, fleet):
     before, workers = ironic.state(), ironic.workers()
     yield
     assert ironic.state() == before
-    answers.check(ironic.http.get(f'{OURS}?limit=1'), 200)
+    contract.check(ironic.http.get(f'{OURS}?limit=1'), 200)
     assert ironic.workers() == workers
 
 
@@ -36,14 +36,14 @@ def chunks(*parts):
 def test_body_of_unknown_length_is_bounded(ironic, same_state, chunk):
     response = ironic.http.post(OURS, data=chunks(b'{"name": "', chunk),
                                 headers={'Content-Type': 'application/json'})
-    assert 'body' in answers.check(response, 413)
+    assert 'body' in contract.check(response, 413)
 
 
 def test_body_of_unknown_length_is_checked(ironic, same_state):
     response = ironic.http.post(
         OURS, data=chunks(b'{"resource_class"', b': "x", "foo": 1}'),
         headers={'Content-Type': 'application/json'})
-    assert 'foo' in answers.check(response, 400)
+    assert 'foo' in contract.check(response, 400)
 
 
 def exchange(ironic, request):
@@ -62,7 +62,7 @@ def exchange(ironic, request):
 
 def test_nothing_follows_a_response_without_content(ironic, fleet):
     response = ironic.http.post(OURS, json=bad_requests.body_with())
-    answers.check(response, 201)
+    contract.check(response, 201)
     output = exchange(ironic, (
         f'DELETE {OURS}/{response.json()["instance_uuid"]} HTTP/1.1\r\n'
         f'Host: x\r\n\r\n').encode())
@@ -100,7 +100,7 @@ def test_malformed_requests(ironic, same_state, request_bytes):
     assert not output or output.split(b' ')[1][:1] in b'45', output
     if b'Content-Length: -1' in request_bytes:
         assert output.split(b' ')[1] == b'400', output
-    assert not answers.LEAK.search(output.decode('latin-1'))
+    assert not contract.LEAK.search(output.decode('latin-1'))
     if b'Ironic-API-Version' in output:
         assert output.split(b' ')[1][:1] == b'4', output
 
@@ -132,7 +132,7 @@ def test_refused_chunks_do_not_stay_in_memory(ironic, same_state):
     """Ironic's server reads a whole chunk in any case, and then frees it."""
     process, chunk = psutil.Process(ironic.process.pid), 50 * 2 ** 20
     body = CHUNKED + b'%x\r\n' % chunk + b'[' * chunk + b'\r\n0\r\n\r\n'
-    answers.check(ironic.http.get(f'{OURS}?limit=1'), 200)
+    contract.check(ironic.http.get(f'{OURS}?limit=1'), 200)
     before = process.memory_info().rss
     for _ in range(6):
         assert b' 413 ' in exchange(ironic, body).partition(b'\r\n')[0]

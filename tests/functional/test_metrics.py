@@ -22,7 +22,7 @@ import pytest
 import requests
 import yaml
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import databases
 from tests.common import exporting
 from tests.common import servers
@@ -193,10 +193,10 @@ def test_requests_are_counted(ironic, exporter, fleet, resource_class,
             api.create(resource_class=resource_class)
             refuse(api, resource_class=resource_class,
                    extra_specs={'trait:CUSTOM_A': 'required'})
-            answers.check(api.http.post('/v1/reservations',
-                                        json={'secret': 1}), 400)
-            answers.check(api.http.request('CUSTOM', '/v1/reservations'),
-                          405)
+            contract.check(api.http.post('/v1/reservations',
+                                         json={'secret': 1}), 400)
+            contract.check(api.http.request('CUSTOM', '/v1/reservations'),
+                           405)
         refuse(other, resource_class=resource_class)
         seen = read_counters()
         assert [now - then for now, then in zip(seen, before, strict=True)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 
 OURS = '/v1/reservations'
 
@@ -35,7 +35,7 @@ def test_odd_properties(ironic, pool, node_class):
         assert hold['node_uuid'] in {node.id for node in large}
         response = ironic.http.post(OURS, json={
             'resource_class': node_class, 'memory_mb': 999999})
-        answers.check(response, 422)
+        contract.check(response, 422)
         assert response.json()['explanation']['considered'] >= len(pool)
     finally:
         for node in odd:

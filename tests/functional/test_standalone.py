@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 from tools import services
 
@@ -18,7 +18,7 @@ def test_application_alone(ironic, alone, pool, node_class):
     body = {'resource_class': node_class, 'host': 'h',
             'instance_uuid': str(uuid.uuid4())}
     response = alone.http.post(OURS, json=body)
-    answers.check(response, 201)
+    contract.check(response, 201)
     hold = response.json()
     assert response.headers['Location'] == (
         f'{alone.url}{OURS}/{body["instance_uuid"]}')
@@ -32,7 +32,7 @@ def test_application_alone(ironic, alone, pool, node_class):
     assert len(alone.list(resource_class=node_class)) == 1
     alone.create(409, **body, memory_mb=1)
     alone.create(422, resource_class='elsewhere')
-    answers.check(alone.http.put(OURS), 405)
+    contract.check(alone.http.put(OURS), 405)
     alone.delete(body['instance_uuid'])
     alone.show(body['instance_uuid'], 404)
 
@@ -43,16 +43,16 @@ def test_application_alone_has_no_other_paths(alone, path):
     response = alone.http.get(path)
     assert response.status_code == 404
     assert response.headers['Content-Type'] == 'application/json'
-    assert answers.fault(response) == 'Not Found'
+    assert contract.fault(response) == 'Not Found'
 
 
 def test_versions_of_the_application_alone(alone, ironic):
-    for name in answers.VERSION_HEADERS:
+    for name in contract.VERSION_HEADERS:
         assert (alone.http.get(OURS).headers[name]
                 == ironic.http.get(OURS).headers[name])
     response = alone.http.get(OURS, headers={
         'X-OpenStack-Ironic-API-Version': 'x'})
-    answers.check(response, 406)
+    contract.check(response, 406)
 
 
 # Without the table, without the database
@@ -65,10 +65,10 @@ def assert_unavailable(ironic):
         response = ironic.http.request(
             method, path, json={'resource_class': 'x'}
             if method == 'POST' else None)
-        answers.check(response, 503)
+        contract.check(response, 503)
         assert int(response.headers['Retry-After']) > 0
     # Invalid requests are still refused as such.
-    answers.check(ironic.http.post(OURS, json={'foo': 1}), 400)
+    contract.check(ironic.http.post(OURS, json={'foo': 1}), 400)
 
 
 @contextlib.contextmanager
@@ -85,7 +85,7 @@ def test_table_that_was_dropped(ironic, pool):
     with without_table(ironic):
         assert_unavailable(ironic)
         assert_ironic_works(ironic, pool)
-    answers.check(ironic.http.get(OURS), 200)
+    contract.check(ironic.http.get(OURS), 200)
 
 
 def assert_ironic_works(ironic, pool):
@@ -130,7 +130,7 @@ def test_database_that_cannot_be_reached(tmp_path):
                         processes=1) as running:
         alone = service.Ironic(running)
         response = alone.http.post(OURS, json={'resource_class': 'x'})
-        text = answers.check(response, 503)
+        text = contract.check(response, 503)
         assert int(response.headers['Retry-After']) > 0
         assert 'secret' not in text and str(tmp_path) not in text
-        answers.check(alone.http.post(OURS, json={'foo': 'x'}), 400)
+        contract.check(alone.http.post(OURS, json={'foo': 'x'}), 400)

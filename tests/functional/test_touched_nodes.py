@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 OURS = service.OURS
@@ -107,7 +107,7 @@ def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
         ironic.settle([node], provision_state='active')
         ironic.expire(ident)
         assert ironic.manage('sweep').returncode == 0
-        answers.check(ironic.http.post(OURS, json={
+        contract.check(ironic.http.post(OURS, json={
             'resource_class': resource_class}), 422)
         assert ironic.show(ident)['state'] == 'active'
         ironic.delete(ident, 409)

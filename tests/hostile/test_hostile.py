@@ -24,7 +24,7 @@ import pytest
 import requests
 
 from ironic_reservations.api import limits
-from tests.common import answers
+from tests.common import contract
 from tests.common import programs
 from tests.common import service
 from tests.hostile import generator
@@ -148,7 +148,7 @@ class Stranger:
             # It has a response of its own, or none at all.
             with contextlib.suppress(ConnectionError,
                                      http.client.BadStatusLine):
-                answers.check(self._receive('GET'))
+                contract.check(self._receive('GET'))
         if message.is_broken:
             self.close()
         return response
@@ -198,7 +198,7 @@ def judge(message, response, is_authorized, verbatim):
         assert (message.is_chunked
                 or len(message.body or b'') > limits.MAX_BODY)
         return
-    answers.check(response)
+    contract.check(response)
     if not is_authorized:
         # The version is checked before the credentials.
         assert response.status_code in (401, 406), response.text

@@ -11,7 +11,7 @@ import requests
 import sqlalchemy as sa
 import yaml
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 from tests.install import environments
 from tools import services
@@ -144,14 +144,14 @@ def hold_and_release(ironic, ours):
     spec = {'resource_class': 'gold', 'memory_mb': 1024}
     newest = ironic.get('/v1').headers[service.API_VERSION]
     response = ours.post(service.OURS, json=spec)
-    answers.check(response, 201)
+    contract.check(response, 201)
     assert response.headers[service.API_VERSION] == newest
     instance = response.json()['instance_uuid']
     nodes = ironic.get('/v1/nodes/detail').json()['nodes']
     assert [node['instance_uuid'] for node in nodes] == [instance]
     for body, status in (
             ({**spec, 'instance_uuid': instance}, 200), (spec, 422)):
-        answers.check(ours.post(service.OURS, json=body), status)
-    answers.check(ours.delete(f'{service.OURS}/{instance}'), 204)
+        contract.check(ours.post(service.OURS, json=body), status)
+    contract.check(ours.delete(f'{service.OURS}/{instance}'), 204)
     nodes = ironic.get('/v1/nodes/detail').json()['nodes']
     assert [node['instance_uuid'] for node in nodes] == [None]

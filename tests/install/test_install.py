@@ -10,7 +10,7 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import programs
 from tests.common import service
 from tests.install import environments
@@ -73,7 +73,7 @@ def test_removal_and_new_installation(environment, wheel, tmp_path,
             f'{ironic.url}{OURS}/pools', timeout=60, json={
                 'project_id': 'p', 'members': 1,
                 'request': {'resource_class': 'gold'}})
-        answers.check(pool, 201)
+        contract.check(pool, 201)
         output = run(delete_pool, ironic, POOL=pool.json()['uuid'])
         assert f'pool {pool.json()["uuid"]}' in output
         run(sweep, ironic)
@@ -97,10 +97,10 @@ def test_removal_and_new_installation(environment, wheel, tmp_path,
 
 
 def reserve(ironic):
-    answer = requests.post(f'{ironic.url}{OURS}', timeout=60,
-                           json={'resource_class': 'gold'})
-    answers.check(answer, 201)
-    return answer.json()
+    response = requests.post(f'{ironic.url}{OURS}', timeout=60,
+                             json={'resource_class': 'gold'})
+    contract.check(response, 201)
+    return response.json()
 
 
 def restart(ironic, middleware):
@@ -128,9 +128,9 @@ def ask(method, path, status, **body):
     if body:
         request.content_type = 'application/json'
         request.json_body = body
-    answer = request.get_response(wsgi.application)
-    assert answer.status_int == status, (method, path, answer)
-    return answer
+    response = request.get_response(wsgi.application)
+    assert response.status_int == status, (method, path, response)
+    return response
 
 
 OURS = '/v1/reservations'

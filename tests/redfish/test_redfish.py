@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reservations of a node that Ironic manages by Redfish."""
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import service
 
 FENCE = 'X-OpenStack-Ironic-Reservation'
@@ -16,7 +16,7 @@ def set_power(ironic, node, target, **headers):
 def check_refusal(ironic, cause, **body):
     """Check that one node matches but is refused; return the response."""
     response = ironic.http.post(service.OURS, json=body)
-    answers.check(response, 422)
+    contract.check(response, 422)
     assert {'by': cause, 'nodes': 1} in response.json()[
         'explanation']['eliminated']
     return response
@@ -33,7 +33,7 @@ def test_power(ironic, bmc, pool):
     assert switch('power on', 'compute-1').status_code == 202
     ironic.settle([machine], power_state='power on')
     assert bmc.power_state == 'On'
-    answers.check(switch('power off', 'compute-2'), 412)
+    contract.check(switch('power off', 'compute-2'), 412)
     assert switch('power off', 'compute-1').status_code == 202
     ironic.settle([machine], power_state='power off')
     assert bmc.power_state == 'Off'

@@ -20,7 +20,7 @@ import uuid
 import requests
 import sqlalchemy as sa
 
-from tests.common import answers
+from tests.common import contract
 from tests.common import servers
 from tests.survival import limited
 
@@ -138,13 +138,13 @@ class Client(threading.Thread):
         """
         body = {**hold.body, 'instance_uuid': hold.instance_uuid}
         refusals = {*[self.REFUSED] * self._may_fail, *refusals}
-        answer, losses = self._ask('POST', OURS, {200, 201, *refusals},
-                                   json=body)
+        response, losses = self._ask('POST', OURS, {200, 201, *refusals},
+                                     json=body)
         hold.losses += losses
-        if answer.status_code in refusals:
+        if response.status_code in refusals:
             hold.ends = 0
             return
-        self._confirm(hold, answer.json())
+        self._confirm(hold, response.json())
 
     @staticmethod
     def _confirm(hold, reservation):
@@ -165,9 +165,9 @@ class Client(threading.Thread):
     def release(self, hold):
         # From here on another client can hold the node.
         hold.ends = min(hold.ends, time.time())
-        answer, losses = self._ask(
+        response, losses = self._ask(
             'DELETE', f'{OURS}/{hold.instance_uuid}', {204, 404})
-        assert answer.status_code == 204 or losses or hold.has_lease, (
+        assert response.status_code == 204 or losses or hold.has_lease, (
             hold, losses)
         hold.losses += losses
         hold.is_released = True
@@ -175,18 +175,18 @@ class Client(threading.Thread):
     def look(self, hold):
         if not hold.is_sure():
             return
-        answer, _ = self._ask('GET', f'{OURS}/{hold.instance_uuid}',
-                              {200, 404})
-        if answer.status_code == 404:
+        response, _ = self._ask('GET', f'{OURS}/{hold.instance_uuid}',
+                                {200, 404})
+        if response.status_code == 404:
             assert not hold.is_sure(0), hold
             return
-        assert answer.json()['node_uuid'] == hold.node, (hold, answer.text)
+        assert response.json()['node_uuid'] == hold.node, (hold, response.text)
 
     def list(self):
         sure = {hold.instance_uuid: hold.node for hold in self.mine}
-        answer, _ = self._ask('GET', f'{OURS}?limit=1000', {200})
+        response, _ = self._ask('GET', f'{OURS}?limit=1000', {200})
         nodes = {row['instance_uuid']: row['node_uuid']
-                 for row in answer.json()['reservations']}
+                 for row in response.json()['reservations']}
         assert len(set(nodes.values())) == len(nodes), nodes
         for hold in self.mine:
             if hold.is_sure(0) and hold.instance_uuid in sure:
@@ -194,10 +194,10 @@ class Client(threading.Thread):
         return nodes
 
     def count(self):
-        answer, _ = self._ask('GET', f'{OURS}/capacity', {200},
-                              headers={'Cache-Control': 'no-cache'})
+        response, _ = self._ask('GET', f'{OURS}/capacity', {200},
+                                headers={'Cache-Control': 'no-cache'})
         free = total = 0
-        for profile in answer.json()['capacity']:
+        for profile in response.json()['capacity']:
             free += profile['free']
             total += profile['total']
         sure = [hold for hold in self.mine if hold.is_sure(0)]
@@ -215,26 +215,26 @@ class Client(threading.Thread):
             url = random.choice(self._urls)
             try:
                 # A new connection each time, so that the worker is random.
-                answer = requests.request(
+                response = requests.request(
                     method, url + path, timeout=60,
                     headers={**HEADERS, **(headers or {})}, **kwargs)
             except requests.ConnectionError:
                 self.seen['lost'] += 1
                 losses += 1
             else:
-                self.seen[answer.status_code] += 1
+                self.seen[response.status_code] += 1
                 self.slowest = max(self.slowest,
-                                   answer.elapsed.total_seconds())
-                answers.check(answer, (*statuses, *refusals))
-                if answer.status_code in statuses:
-                    return answer, losses
-                if answer.status_code == 503:
-                    assert int(answer.headers['Retry-After']) > 0
+                                   response.elapsed.total_seconds())
+                contract.check(response, (*statuses, *refusals))
+                if response.status_code in statuses:
+                    return response, losses
+                if response.status_code == 503:
+                    assert int(response.headers['Retry-After']) > 0
                     losses += 1
             time.sleep(random.uniform(0, 0.2))
             if self._stop_asked.is_set():
                 end = end or time.monotonic() + PATIENCE
-                assert time.monotonic() < end, f'no answer from {url}'
+                assert time.monotonic() < end, f'no response from {url}'
 
 
 #: The domains of groups.
@@ -275,18 +275,18 @@ class GroupClient(Client):
                 'by': BY, 'policy': 'pack', 'segment': self.SEGMENT}]
         elif policy:
             body |= {'policy': policy, 'by': BY}
-        answer, losses = self._ask('POST', f'{OURS}/groups', {
+        response, losses = self._ask('POST', f'{OURS}/groups', {
             200, 201, self.REFUSED}, json=body)
-        if answer.status_code == self.REFUSED:
-            self.check_refusal(answer.json())
+        if response.status_code == self.REFUSED:
+            self.check_refusal(response.json())
             self.refusals.append(group)
         else:
             rows = {row['instance_uuid']: row
-                    for row in answer.json()['reservations']}
+                    for row in response.json()['reservations']}
             assert set(rows) == set(members), (members, rows)
         for hold in members.values():
             hold.losses, hold.group = losses, group
-            if answer.status_code == self.REFUSED:
+            if response.status_code == self.REFUSED:
                 hold.ends = 0
             else:
                 self._confirm(hold, rows[hold.instance_uuid])
@@ -330,9 +330,9 @@ class GroupClient(Client):
         now = time.time()
         for hold in members:
             hold.ends = min(hold.ends, now)
-        answer, losses = self._ask('DELETE', f'{OURS}/groups/{group}',
-                                   {204, 404})
-        assert answer.status_code == 204 or losses or all(
+        response, losses = self._ask('DELETE', f'{OURS}/groups/{group}',
+                                     {204, 404})
+        assert response.status_code == 204 or losses or all(
             hold.has_lease for hold in members), members
         for hold in members:
             hold.is_released = True
@@ -394,40 +394,40 @@ class PoolClient(Client):
         """Create a pool of all nodes that it requests, or none."""
         pool = str(uuid.uuid4())
         self.sizes[pool] = random.randint(2, 24)
-        answer, _ = self._change('create', 'POST', '', {200, 201, 422}, {
+        response, _ = self._change('create', 'POST', '', {200, 201, 422}, {
             'uuid': pool, 'project_id': self._project, 'request': self._spec,
             'members': self.sizes[pool]})
-        if answer.status_code == 422:
+        if response.status_code == 422:
             self.refusals.append(pool)
         else:
-            self.pools[pool] = read_nodes(answer)
+            self.pools[pool] = read_nodes(response)
 
     def replace(self):
         for pool, nodes in self._choose():
             node = random.choice([*nodes])
-            answer, losses = self._change(
+            response, losses = self._change(
                 'replace', 'POST', f'/{pool}/nodes', {200, 404, 422},
                 {'replaces': node})
-            if answer.status_code == 404:
-                assert losses, answer.text
-                answer, _ = self._ask('GET', f'{POOLS}/{pool}', {200})
-            if answer.status_code == 200:
-                self.pools[pool] = read_nodes(answer)
-                assert nodes - self.pools[pool] == {node}, answer.text
+            if response.status_code == 404:
+                assert losses, response.text
+                response, _ = self._ask('GET', f'{POOLS}/{pool}', {200})
+            if response.status_code == 200:
+                self.pools[pool] = read_nodes(response)
+                assert nodes - self.pools[pool] == {node}, response.text
 
     def extend(self):
         for pool, nodes in self._choose():
-            answer, _ = self._change('extend', 'PATCH', f'/{pool}', {200}, [
+            response, _ = self._change('extend', 'PATCH', f'/{pool}', {200}, [
                 random.choice(({'op': 'remove'}, {
                     'op': 'add', 'value': '2999-01-01T00:00:00Z'}))
                 | {'path': '/expires_at'}])
-            assert read_nodes(answer) == nodes
+            assert read_nodes(response) == nodes
 
     def end(self):
         for pool, _ in self._choose():
-            answer, losses = self._change(
+            response, losses = self._change(
                 'end', 'DELETE', f'/{pool}', {204, 404})
-            assert answer.status_code == 204 or losses, answer.text
+            assert response.status_code == 204 or losses, response.text
             del self.pools[pool]
 
     def _choose(self):
@@ -435,14 +435,14 @@ class PoolClient(Client):
         return random.sample([*self.pools.items()], min(1, len(self.pools)))
 
     def _change(self, action, method, path, statuses, body=None):
-        answer, losses = self._ask(method, POOLS + path, statuses, json=body)
-        self.results[action, answer.status_code] += 1
-        return answer, losses
+        response, losses = self._ask(method, POOLS + path, statuses, json=body)
+        self.results[action, response.status_code] += 1
+        return response, losses
 
 
-def read_nodes(answer):
+def read_nodes(response):
     """Return the nodes of the pool in a response."""
-    return {node['uuid'] for node in answer.json()['nodes']}
+    return {node['uuid'] for node in response.json()['nodes']}
 
 
 class Crowd:
@@ -513,16 +513,16 @@ STATUSES = 200, 201, 204, 403, 404, 409, 412, 422, 503
 
 
 def call(method, api, path='', body=None, timeout=60):
-    answer = requests.request(method, f'{api.url}{OURS}{path}', json=body,
-                              headers=HEADERS, timeout=timeout)
-    answers.check(answer, STATUSES)
-    return answer
+    response = requests.request(method, f'{api.url}{OURS}{path}', json=body,
+                                headers=HEADERS, timeout=timeout)
+    contract.check(response, STATUSES)
+    return response
 
 
 def healthy(api):
-    answer = requests.get(f'{api.url}/healthcheck', timeout=15)
-    assert answer.status_code in (200, 503)
-    return answer.status_code == 200
+    response = requests.get(f'{api.url}/healthcheck', timeout=15)
+    assert response.status_code in (200, 503)
+    return response.status_code == 200
 
 
 # Concurrent requests for groups
@@ -557,11 +557,11 @@ def at_once(urls, *calls):
 
     def call(number, method, path, **kwargs):
         barrier.wait(60)
-        answer = requests.request(
+        response = requests.request(
             method, urls[number % len(urls)] + path, headers=HEADERS,
             timeout=60, **kwargs)
-        answers.check(answer, (200, 201, 204, 404, 409, 422, 503))
-        return answer
+        contract.check(response, (200, 201, 204, 404, 409, 422, 503))
+        return response
 
     with concurrent.futures.ThreadPoolExecutor(len(calls)) as executor:
         return [future.result() for future in [
@@ -579,13 +579,13 @@ def join_one_by_one(urls, fleet, spec, seconds, racks=6, rack=5):
         seen = at_once(urls, *[('POST', OURS, {
             'json': {**spec, 'group': group}})] * 8)
         assert collections.Counter(
-            answer.status_code for answer in seen) == {
-                201: room, 422: 8 - room}, [answer.text for answer in seen]
+            response.status_code for response in seen) == {
+                201: room, 422: 8 - room}, [response.text for response in seen]
         [domains] = fleet.groups().values()
         assert len(fleet.holds()) == domains.total() == room
-        [answer] = at_once(urls, ('DELETE', f'{OURS}/groups/{group["uuid"]}',
-                                  {}))
-        assert answer.status_code == 204
+        [response] = at_once(urls, ('DELETE', f'{OURS}/groups/{group["uuid"]}',
+                                    {}))
+        assert response.status_code == 204
         assert not fleet.holds()
         assert not fleet.execute('SELECT uuid FROM reservations_groups')
 
@@ -594,19 +594,19 @@ def claim_at_once(urls, fleet, spec):
     """Claim members for more instances than there are members."""
     for _ in range(3):
         group = str(uuid.uuid4())
-        [answer] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
+        [response] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
             'uuid': group, 'members': 4, 'policy': 'pack', 'by': BY,
             'request': spec}}))
-        assert answer.status_code == 201
+        assert response.status_code == 201
         seen = at_once(urls, *(('POST', OURS, {'json': {
             **spec, 'claim': group, 'host': f'compute-{number}'}})
             for number in range(8)))
         assert collections.Counter(
-            answer.status_code for answer in seen) == {201: 4, 409: 4}, [
-                answer.text for answer in seen]
+            response.status_code for response in seen) == {201: 4, 409: 4}, [
+                response.text for response in seen]
         assert fleet.holds().items() >= {
             (body['instance_uuid'], body['node_uuid'])
-            for body in (answer.json() for answer in seen)
+            for body in (response.json() for response in seen)
             if 'node_uuid' in body}
         assert fleet.groups()[group].total() == 4
 
@@ -626,10 +626,10 @@ def cordon_racks(urls, fleet, spec, seconds):
         fleet.fill(36, racks=6)
         rack = f'r{random.randrange(6)}'
         group = str(uuid.uuid4())
-        [answer] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
+        [response] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
             'uuid': group, 'members': 6, 'policy': 'spread', 'by': BY,
             'request': spec}}))
-        assert answer.status_code == 201, answer.text
+        assert response.status_code == 201, response.text
         before = fleet.takings(rack)
         requests_ = [
             *(('POST', OURS, {'json': spec}) for _ in range(24)),
@@ -645,10 +645,10 @@ def cordon_racks(urls, fleet, spec, seconds):
         def cordon(rack=rack):
             """Return the takings of the rack after the response."""
             time.sleep(random.uniform(0, 0.3))
-            [answer] = at_once(
+            [response] = at_once(
                 random.sample(urls, 1), ('POST', f'{OURS}/notices', {'json': {
                     'kind': 'maintenance', 'by': {BY: rack}}}))
-            assert answer.status_code == 201, answer.text
+            assert response.status_code == 201, response.text
             return fleet.takings(rack)
 
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
@@ -672,20 +672,21 @@ def hold_groups_at_once(urls, fleet, spec):
     for body, size in (({'policy': 'pack', 'by': BY}, 8),
                        ({'levels': levels}, 8)):
         groups = [str(uuid.uuid4()) for _ in range(24)]
-        answers_ = []
+        responses = []
         for part in groups[:16], groups[16:]:
-            answers_ += at_once(urls, *(('POST', f'{OURS}/groups', {'json': {
+            responses += at_once(urls, *(('POST', f'{OURS}/groups', {'json': {
                 **body, 'uuid': group, 'members': size, 'request': spec}})
                 for group in part))
         assert collections.Counter(
-            answer.status_code for answer in answers_) == {
-                201: 20, 422: 4}, [answer.text for answer in answers_]
+            response.status_code for response in responses) == {
+                201: 20, 422: 4}, [response.text for response in responses]
         members = fleet.groups()
         assert len(fleet.holds()) == 20 * size == sum(
             domains.total() for domains in members.values())
         for group in members:
-            [answer] = at_once(urls, ('DELETE', f'{OURS}/groups/{group}', {}))
-            assert answer.status_code == 204
+            [response] = at_once(
+                urls, ('DELETE', f'{OURS}/groups/{group}', {}))
+            assert response.status_code == 204
 
 
 # Pools of one rack

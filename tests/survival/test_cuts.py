@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations.db import engine
-from tests.common import answers
+from tests.common import contract
 from tests.common import proxies
 from tests.survival import clients
 from tools import services
@@ -75,7 +75,7 @@ def post(api, path, body):
     answer = requests.post(api.url + clients.OURS + path, json=body,
                            headers=clients.HEADERS, timeout=60)
     assert answer.elapsed.total_seconds() < PATIENCE
-    answers.check(answer, (200, 201, 503))
+    contract.check(answer, (200, 201, 503))
     return answer
 
 
@@ -142,7 +142,7 @@ def test_cut_at_every_statement(api, proxy, fleet, prepare, how):
         capacity = requests.get(
             api.url + clients.OURS + '/capacity', timeout=60,
             headers={**clients.HEADERS, 'Cache-Control': 'no-cache'})
-        answers.check(capacity, 200)
+        contract.check(capacity, 200)
         proxy.decide = cuts = Cuts(number, kinds, on)
         answer = post(api, path, body)
         proxy.decide = lambda statement: None

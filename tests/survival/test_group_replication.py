@@ -90,9 +90,9 @@ def test_primary_is_killed(group, api, seconds):
             crowd.work(seconds)
             victim, start = follow_primary(group), time.monotonic()
             victim.kill()
-            answer = call('POST', api, body=SPEC, timeout=PATIENCE)
-            assert answer.status_code == 503
-            assert int(answer.headers['Retry-After'])
+            response = call('POST', api, body=SPEC, timeout=PATIENCE)
+            assert response.status_code == 503
+            assert int(response.headers['Retry-After'])
             primary = follow_primary(group)
             print(f'New primary after {time.monotonic() - start:.0f} s')
             assert primary is not victim
@@ -124,12 +124,13 @@ def test_primary_is_changed(group, api, seconds):
 def test_holds_race(group, api):
     """Concurrent requests for more nodes than there are."""
     with concurrent.futures.ThreadPoolExecutor(16) as executor:
-        answers = [*executor.map(
+        responses = [*executor.map(
             lambda number: call('POST', api, body=SPEC), range(2 * NODES))]
     assert collections.Counter(
-        answer.status_code for answer in answers) == {201: NODES, 422: NODES}
+        response.status_code for response in responses) == {
+            201: NODES, 422: NODES}
     holds = {reservation['instance_uuid']: reservation['node_uuid']
-             for reservation in (answer.json() for answer in answers)
+             for reservation in (response.json() for response in responses)
              if 'node_uuid' in reservation}
     assert len({*holds.values()}) == NODES
     assert [fleet.holds() for fleet in group.fleets] == [holds] * 3
@@ -148,10 +149,10 @@ def test_majority_is_lost(group, api, fleet):
     for member in group.members:
         if member is not primary:
             member.kill()
-    answer = call('POST', api, body=SPEC)
-    assert answer.status_code == 503
-    assert int(answer.headers['Retry-After'])
-    print(f'503 after {answer.elapsed.total_seconds():.0f} s')
+    response = call('POST', api, body=SPEC)
+    assert response.status_code == 503
+    assert int(response.headers['Retry-After'])
+    print(f'503 after {response.elapsed.total_seconds():.0f} s')
     primary.kill()
     primary.join(group.members, bootstrap=True)
     follow_primary(group)

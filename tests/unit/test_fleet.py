@@ -13,7 +13,7 @@ import pytest
 
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations.db import counting
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import domains
@@ -311,7 +311,7 @@ def profile(**fields):
              'cpus', 'local_gb', 'cpu_arch', 'capabilities')
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
     capabilities = facts.pop('capabilities')
-    return counting.NodeCount(
+    return node_counts.NodeCount(
         _FACTS.setdefault(str(facts), facts), capabilities,
         None, None, 0, None, 1, array.array('I', [1]))
 

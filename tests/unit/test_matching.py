@@ -6,7 +6,7 @@ import pytest
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.matching import constraints
-from ironic_reservations.matching import expression
+from ironic_reservations.matching import operators
 from tests.common import request_keys
 from tests.unit.tables import UUID
 from tests.unit.tables import image
@@ -368,7 +368,7 @@ def test_capabilities_in_one_word(body, node, expected):
     ('range-of-a-list', '<range-in> [ 1 9 ]', "['5']", False),
 )
 def test_capability(body, node, expected):
-    constraint = expression.Expression.parse('capabilities:key', body)
+    constraint = operators.Expression.parse('capabilities:key', body)
     assert constraints.satisfies(constraint, node) is expected
 
 
@@ -386,7 +386,7 @@ def test_capability_of_a_node():
 @pytest.mark.parametrize('text', [
     '>= 4', '= 4', '== 4', '<all-in> b', '<range-in> [ 3 5 ]'])
 def test_value_that_an_operator_cannot_parse_is_no_error(text, value):
-    constraint = expression.Expression.parse('capabilities:key', text)
+    constraint = operators.Expression.parse('capabilities:key', text)
     assert constraints.satisfies(constraint, value) in (True, False)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The OpenAPI document is current, complete and valid.
 
-``make api-ref`` writes it. ``tests.common.answers`` compares all responses of
+``make api-ref`` writes it. ``tests.common.contract`` compares all responses of
 other suites with it, and tests/hostile requests that are derived from it.
 """
 

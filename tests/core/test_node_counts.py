@@ -19,9 +19,9 @@ import sqlalchemy as sa
 
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
+from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import lookup
 from tests.core import strategies
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.on('sqlite', 'server')
 
 def count_pages(*args):
     """Count the nodes, page by page, and return all rows."""
-    return [row for page, _ in counting.count_pages(*args) for row in page]
+    return [row for page, _ in node_counts.count_pages(*args) for row in page]
 
 
 @engine.retry
@@ -39,7 +39,8 @@ def count_nodes(candidates=(), with_hosts=False):
     """Count the nodes in both ways, which must agree."""
     results = []
     for way in (True, False):
-        with mock.patch.object(counting, 'texts_repeat', lambda way=way: way):
+        with mock.patch.object(node_counts, 'texts_repeat',
+                               lambda way=way: way):
             results.append(merge(count_pages(candidates, with_hosts)))
     by_text, by_facts = results
     assert sorted(by_text, key=repr) == sorted(by_facts, key=repr)
@@ -178,8 +179,8 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
               row.facts['shard'], row.reason, row.taken] += row.nodes
     for reservation in lookup.find_reservations():
         hosts[reservation.host, reservation.provision_state] += 1
-    for expected, count in (parts, counting.count_by_partition), (
-            hosts, counting.count_by_host):
+    for expected, count in (parts, node_counts.count_by_partition), (
+            hosts, node_counts.count_by_host):
         rows = engine.retry(count)()
         assert {tuple(key): number for *key, number in rows} == expected
         assert len(rows) == len(expected)
@@ -262,12 +263,12 @@ def test_root_devices_change_nothing(fleet, template):
     ({'memory_mb': '{}'}, False),
 ], ids=str)
 def test_counts_by_text_where_texts_repeat(fleet, differing, repeat):
-    assert not engine.retry(counting.texts_repeat)()
+    assert not engine.retry(node_counts.texts_repeat)()
     # Few nodes are not sampled, and their number is estimated by the IDs.
-    apart = counting.FEW // 99 + 1
+    apart = node_counts.FEW // 99 + 1
     fleet.add(*({'id': 1 + number * apart, 'properties': json.dumps(
         differing).replace('{}', str(number))} for number in range(100)))
-    assert engine.retry(counting.texts_repeat)() == repeat
+    assert engine.retry(node_counts.texts_repeat)() == repeat
     assert sum(row.nodes for row in count_nodes()) == 100
 
 
@@ -278,7 +279,7 @@ def test_pages_of_ids(fleet, page, monkeypatch):
                  'traits': ['CUSTOM_A'] * (number % 2)}
                 for number in range(1, 8)))
     whole = count_nodes(with_hosts=True)
-    monkeypatch.setattr(counting, 'PAGE', page)
+    monkeypatch.setattr(node_counts, 'PAGE', page)
     rows = count_nodes(with_hosts=True)
     assert sorted(rows, key=repr) == sorted(whole, key=repr)
     assert sum(row.nodes for row in rows) == 7
@@ -287,7 +288,7 @@ def test_pages_of_ids(fleet, page, monkeypatch):
 def test_gaps_between_ids_are_not_read(fleet):
     fleet.add({'id': 1}, {'id': 2 ** 30}, {'id': 2 ** 30 + 1})
     assert [(sum(row.nodes for row in page), more) for page, more
-            in engine.retry(lambda: [*counting.count_pages()])()] == [
+            in engine.retry(lambda: [*node_counts.count_pages()])()] == [
                 (1, True), (2, False)]
 
 
