@@ -74,10 +74,11 @@ class TestExplain(TestCase):
         self.assertEqual(['old', 'newer'], [
             self.explain(server, status=0)['node_name'] for server in servers])
         server = self.boot(self.gold, 'ERROR')
-        self.assert_aborted(server, 'no free node matches (pool)')
+        self.assert_aborted(server, 'no matching node is free (pool)')
         columns = self.explain(server)
-        self.assertEqual({'considered': 1, 'eliminated': [
-            {'by': 'pool', 'nodes': 1}]}, columns['explanation'])
+        self.assertEqual(
+            [{'by': 'pool', 'nodes': 1}, {'by': 'reserved', 'nodes': 2}],
+            columns['explanation']['eliminated'])
         # Its project's machine is free again.
         self.delete(servers[0])
         self.wait_for_free_nodes()
