@@ -11,7 +11,7 @@ health check only.
 * ``node_rows``, ``reservation_rows``, ``group_rows``, ``project_rows``,
   ``host_rows``, ``notice_rows``, ``pool_rows``, ``history_rows``: the
   statements on each table, with the SQL above each one.
-* ``counting``: the statements that count the fleet.
+* ``node_counts``: the statements that count the fleet.
 * ``expressions``: facts of nodes, and conditions on nodes and reservations.
 * ``functions``: functions that databases spell differently.
 """

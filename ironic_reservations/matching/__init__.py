@@ -5,7 +5,7 @@ Uses neither SQL nor configuration. The ``Matcher`` of a request has its
 requirements and the restrictions of its caller.
 
 * ``request_spec``: the request, a frozen value.
-* ``extra_specs``, ``expression``: parse extra specs, and the values of
+* ``extra_specs``, ``operators``: parse extra specs, and the values of
   capabilities.
 * ``nodes``: the properties of a node that are compared.
 * ``constraints``: the constraints of a request, by name.

@@ -14,8 +14,8 @@ from oslo_utils import specs_matcher
 from oslo_utils import strutils
 
 from ironic_reservations import values
-from ironic_reservations.matching import expression as expressions
 from ironic_reservations.matching import nodes
+from ironic_reservations.matching import operators
 from ironic_reservations.matching import request_spec
 from ironic_reservations.shared import resources
 from ironic_reservations.shared import text
@@ -38,7 +38,7 @@ _LITERALS = {
 _HOST_ATTRIBUTES = {'hypervisor_type': 'ironic', 'hypervisor_version': '1'}
 
 
-def satisfies(expression: expressions.Expression | None,
+def satisfies(expression: operators.Expression | None,
               value: str | None) -> bool:
     """Return whether the value of a capability satisfies an expression.
 
@@ -202,7 +202,7 @@ def _compare_capabilities(spec: request_spec.RequestSpec) -> list[Constraint]:
 
 
 def _compare_size_as_capability(
-        label: str, name: str, expression: expressions.Expression | None
+        label: str, name: str, expression: operators.Expression | None
         ) -> list[Constraint]:
     """Return the constraints on a size that is requested as a capability.
 

@@ -14,7 +14,7 @@ enforced by also writing the row of the project, the group or the host.
 * ``obtain``: holds the nodes of a request, in one transaction.
 * ``holds``, ``groups``, ``claims``: what differs between the requests for a
   node, for a new group, and for a reservation to claim.
-* ``searching``: counts the fleet for a search, and again before a refusal.
+* ``recounts``: counts the fleet for a search, and again before a refusal.
 * ``adoption``: makes the reservation of a deployed node.
 * ``updates``, ``group_updates``: change the host, the lease or the
   description.

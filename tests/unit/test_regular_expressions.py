@@ -23,7 +23,7 @@ NODE = '/v1/nodes/11111111-2222-4333-8444-555555555555'
 PREFIXES = {
     'ironic_reservations.shared.resources': ['resources', 'resources:'],
     'ironic_reservations.matching.constraints': ['', '-', '[', "['", '[a'],
-    'ironic_reservations.matching.expression': ['', '<', 's='],
+    'ironic_reservations.matching.operators': ['', '<', 's='],
     'ironic_reservations.matching.nodes': ['', '1', '1.', '1e'],
     'ironic_reservations.matching.extra_specs': [
         'resources', 'trait', 'trait:', 'reservations:trait:',
