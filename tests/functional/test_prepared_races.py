@@ -14,7 +14,7 @@ from tests.common import service
 LATEST = {service.API_VERSION: 'latest'}
 
 #: Rounds of each race.
-ROUNDS = 20
+ROUNDS = 8
 
 
 def call(ironic, method, path, expected, body=None):
