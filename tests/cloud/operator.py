@@ -199,7 +199,7 @@ class Operator:
         """Reboot servers concurrently.
 
         :param since: a time of time.monotonic().
-        :param result: of each reboot.
+        :param result: of each reboot; that of all events which have ended.
         :returns: sorted seconds until the end of each reboot.
         """
         before = {server: self.request_ids(server, 'reboot')
@@ -214,7 +214,10 @@ class Operator:
                         and not server.task_state):
                     request, = (set(self.request_ids(server.id, 'reboot'))
                                 - set(before[server.id]))
-                    assert self.results(server.id, request) == [result]
+                    # Before 34, a host that starts also begins an event, and
+                    # Nova finishes only one of the two.
+                    assert {*self.results(server.id, request)} - {None} == {
+                        result}
                     pending.remove(server.id)
                     seconds.append(round(time.monotonic() - since))
             assert not pending
