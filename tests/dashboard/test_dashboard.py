@@ -225,7 +225,8 @@ def test_times_that_the_time_zone_lacks(admin, cloud):
 def test_who_had_a_node(admin, cloud, reservation):
     """The present reservation comes first, and has no end."""
     service = cloud.admin.baremetal_reservations
-    former = service.create(candidate_nodes=['silver-5'], description=EVIL)
+    former = service.create(resource_class='baremetal.silver',
+                            description=EVIL)
     service.release(former)
     admin.open('reservations/')
     admin.follow('link', 'gold-1')
