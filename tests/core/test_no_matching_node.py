@@ -14,6 +14,7 @@ from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from tests.common import fleets
 from tests.core import test_groups
+from tests.core import test_quota
 
 
 @pytest.fixture
@@ -138,6 +139,20 @@ def test_node_of_a_group_taken_after_each_count(fleet, around_counts, taken,
                 {'by': 'group:pack=capability:rack', 'nodes': 2}],
             'nearest': {'by': 'capability:rack', 'value': 'r1', 'nodes': 2}},
         'members': {'wanted': 3, 'available': 2}}
+
+
+@TAKEN
+def test_limit_and_a_node_taken_after_each_count(fleet, around_counts, taken,
+                                                 free, reason):
+    """Other nodes are free, and only the limit excludes them."""
+    fleet.add(*[{'owner': test_quota.A}] * 2)
+    node_id = fleet.add_node(owner=test_quota.A)
+    test_quota.hold_node({test_quota.TOTAL: 1})
+    take_and_release(fleet, around_counts, node_id, taken, free)
+    limits = {test_quota.TOTAL: 1}
+    for hold, members in (test_quota.hold_node, ()), (test_quota.create, [1]):
+        assert test_quota.refuse(hold, limits, *members) == (
+            test_quota.TOTAL, 1, 1, 1)
 
 
 def test_free_nodes_do_not_help_a_pack(fleet, around_counts):
