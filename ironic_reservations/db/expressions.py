@@ -292,6 +292,18 @@ def delete_ids(column: sa.Column[Any], ids: Iterable[int]) -> sa.Delete:
     return sa.delete(table).where(table.c.id.in_(ids))
 
 
+def is_node(ident: str, uuid: sa.Column[Any] = nodes.c.uuid,
+            name: sa.Column[Any] = nodes.c.name) -> sa.ColumnElement[bool]:
+    """Return the condition that a node has this UUID or name.
+
+    :param uuid: column of UUIDs.
+    :param name: column of names.
+    """
+    # No name is a UUID.
+    return (is_uuid(uuid, ident) if uuidutils.is_uuid_like(ident)
+            else equals_text(name, ident))
+
+
 def equals_text(column: sa.Column[Any],
                 text: Any) -> sa.ColumnElement[bool]:
     """Return the condition that a column has exactly this text.

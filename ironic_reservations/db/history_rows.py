@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import datetime
 from typing import Any
 
-from oslo_utils import uuidutils
 import sqlalchemy as sa
 
 from ironic_reservations import values
@@ -95,15 +94,13 @@ def column_is(name: str, text: str | None) -> sa.ColumnElement[bool]:
 
 def select_node_uuids(name: str) -> sa.Select[Any]:
     """Select the UUID of the node that has a name."""
-    return sa.select(nodes.c.uuid).where(
-        expressions.equals_text(nodes.c.name, name))
+    return sa.select(nodes.c.uuid).where(expressions.is_node(name))
 
 
 def is_node(ident: str) -> sa.ColumnElement[bool]:
     """Return the condition that a node has this UUID, or had this name."""
-    return (expressions.is_uuid(history.c.node_uuid, ident)
-            if uuidutils.is_uuid_like(ident)
-            else column_is('node_name', ident))
+    return expressions.is_node(ident, history.c.node_uuid,
+                               history.c.node_name)
 
 
 def ended_after(moment: int | datetime.datetime) -> sa.ColumnElement[bool]:

@@ -13,7 +13,6 @@ from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
 from ironic_reservations.db import node_rows
-from ironic_reservations.db import reservation_rows
 
 nodes = models.nodes
 pools = models.pools
@@ -55,7 +54,7 @@ def is_of_project(project_id: str) -> sa.ColumnElement[bool]:
 def has_node(name: str) -> sa.ColumnElement[bool]:
     """Return the condition that a node is in a pool, by UUID or name."""
     return pools.c.id.in_(sa.select(pool_nodes.c.pool_id).join(
-        nodes, expressions.IN_POOL).where(reservation_rows.is_node(name)))
+        nodes, expressions.IN_POOL).where(expressions.is_node(name)))
 
 
 def is_after(pool_id: int) -> sa.ColumnElement[bool]:

@@ -9,7 +9,6 @@ import datetime
 import functools
 from typing import Any
 
-from oslo_utils import uuidutils
 import sqlalchemy as sa
 
 from ironic_reservations import values
@@ -282,14 +281,6 @@ def has_class(names: Iterable[str]) -> sa.ColumnElement[bool]:
     """
     return sa.or_(sa.false(), *(
         column_is('resource_class', name) for name in names))
-
-
-def is_node(ident: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a node has this UUID or name."""
-    # No name is a UUID.
-    return (expressions.is_uuid(nodes.c.uuid, ident)
-            if uuidutils.is_uuid_like(ident)
-            else expressions.equals_text(nodes.c.name, ident))
 
 
 #: Like values.Reservation.effective_expiry.

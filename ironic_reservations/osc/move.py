@@ -8,6 +8,7 @@ itself.
 
 import argparse
 import contextlib
+import dataclasses
 import time
 from typing import Any
 import urllib.parse
@@ -50,6 +51,25 @@ class HostIsUp(exceptions.CommandError):
     def __init__(self, message: str, is_disabled: bool) -> None:
         super().__init__(message)
         self.is_disabled = is_disabled
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """Whether servers move, or what is shown instead.
+
+    :param obstacle: why they stay; None if they can move.
+    :param is_dry_run: whether nothing happens.
+    """
+
+    obstacle: str | None
+    is_dry_run: bool
+
+    def preview(self, result: str) -> str | None:
+        """Return the result that is shown without an action; else None.
+
+        :param result: what would happen.
+        """
+        return self.obstacle or (result if self.is_dry_run else None)
 
 
 def check_hosts(cmd: command.Command, compute: Any, source: str | None,
@@ -142,8 +162,7 @@ class MoveReservation(output.Lister):
         with client.convert_nova_errors(), progress.show_line(self):
             self._compute = client.get_compute(self)
             self._auth = scope.find_full_auth(self)
-            self._obstacle = self._find_obstacle(parsed_args)
-            self._is_dry_run = parsed_args.dry_run
+            mode = Mode(self._find_obstacle(parsed_args), parsed_args.dry_run)
             reservations = self._read_reservations(source)
             servers = self._read_servers(source)
             queue = self._read_queue(source, reservations.keys() | servers)
@@ -155,12 +174,12 @@ class MoveReservation(output.Lister):
                      if instance in instances}
             results = {
                 instance: None if instance in moves else
-                self._move_reservation(instance, source, target)
+                self._move_reservation(instance, source, target, mode)
                 if instance in reservations else
-                self._end_build(instance, queue[instance])
+                self._end_build(instance, queue[instance], mode)
                 if instance in queue else
                 self._end_lost_build(
-                    instance, 'stays: it has no reservation, see audit')
+                    instance, 'stays: it has no reservation, see audit', mode)
                 if instance in servers else
                 f'stays: not on host {source}' for instance in instances}
             reservations |= moves
@@ -170,8 +189,7 @@ class MoveReservation(output.Lister):
                                        '%s', len(moving), len(instances),
                                  target)
             results |= dict.fromkeys(moving, f'moved to {target}')
-            if parsed_args.wait and not (
-                    self._is_dry_run or self._obstacle):
+            if parsed_args.wait and not (mode.is_dry_run or mode.obstacle):
                 results |= self._wait(moving, target)
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
@@ -244,24 +262,24 @@ class MoveReservation(output.Lister):
                             self, f'/allocations/{instance}')
         return queue
 
-    def _end_build(self, instance: str, allocations: client.Data) -> str:
+    def _end_build(self, instance: str, allocations: client.Data,
+                   mode: Mode) -> str:
         """End a build that no host has started.
 
         :param allocations: its allocations, which are kept if they have
             changed.
         :returns: the result.
         """
-        if self._obstacle:
-            return self._obstacle
-        if self._is_dry_run:
-            return 'would be set to ERROR: its build has not started'
+        if preview := mode.preview(
+                'would be set to ERROR: its build has not started'):
+            return preview
         self._compute.reset_server_state(instance, 'error')
         client.request_placement(
             self, f'/allocations/{instance}', 'PUT',
             json={**allocations, 'allocations': {}})
         return 'set to ERROR: its build had not started'
 
-    def _end_lost_build(self, instance: str, default: str) -> str:
+    def _end_lost_build(self, instance: str, default: str, mode: Mode) -> str:
         """End a build whose lease expired before its host could deploy it.
 
         :param default: the result if there is no such build.
@@ -273,18 +291,16 @@ class MoveReservation(output.Lister):
             return default
         return default if status != 'BUILD' else self._end_build(
             instance,
-            client.request_placement(self, f'/allocations/{instance}'))
+            client.request_placement(self, f'/allocations/{instance}'), mode)
 
-    def _move_reservation(self, instance: str, source: str,
-                          target: str) -> str | None:
+    def _move_reservation(self, instance: str, source: str, target: str,
+                          mode: Mode) -> str | None:
         """Change the host of a reservation.
 
         :returns: None if it is moved, otherwise the result.
         """
-        if self._obstacle:
-            return self._obstacle
-        if self._is_dry_run:
-            return f'would move to {target}'
+        if preview := mode.preview(f'would move to {target}'):
+            return preview
         path = f'{client.PATH}/{instance}'
         try:
             try:
@@ -298,7 +314,8 @@ class MoveReservation(output.Lister):
                 holder = client.request_ironic(
                     self, 'GET', path, auth=self._auth)['host']
         except exc.NotFound:
-            return self._end_lost_build(instance, 'released concurrently')
+            return self._end_lost_build(
+                instance, 'released concurrently', mode)
         except (exc.ClientException, ksa_exc.ClientException) as error:
             return f'stays: {error}'
         return None if holder == target else f'stays: host {holder} holds it'

@@ -196,7 +196,7 @@ def find_reservations(
             constants.PROVISION_STATES.get(filters.state),
             constants.PROVISION_STATES))
     if filters.node is not None:
-        query = query.where(reservation_rows.is_node(filters.node.strip()))
+        query = query.where(expressions.is_node(filters.node.strip()))
     if filters.resource_class is not None:
         query = query.where(reservation_rows.has_class(
             _find_spellings(filters.resource_class)))
