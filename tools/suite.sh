@@ -105,7 +105,9 @@ long)
     if [ $# -gt 0 ]; then pytest_ long -m long "$@"
     else with_nova nova-long long -m long; fi ;;
 nova-long)
-    stestr_ nova-long '\[long\]' --worker-file tests/nova/workers.yaml ;;
+    # The other long tests run in "tox -e nova".
+    stestr_ nova-long --worker-file tests/nova/workers.yaml \
+        'test_(bad_nodes|explain|fail|fence|named|restart|servers|standby|takeover|upgrade).*\[long\]|TestOneRow\.test_repair' ;;
 survival)
     # The cluster is a separate suite, because it measures times, and must not
     # share the machine.

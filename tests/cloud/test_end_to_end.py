@@ -24,6 +24,7 @@ def rack(node):
                 node.properties['capabilities'].split(','))['rack']
 
 
+@pytest.mark.long
 def test_fleet_is_used_up_and_free_again(cloud):
     """Servers of a group with affinity are in one rack."""
     count, in_rack = cloud.cloud.nodes, cloud.cloud.nodes // trial_cloud.RACKS

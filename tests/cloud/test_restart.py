@@ -102,6 +102,7 @@ def test_ten_builds(slow_cloud, number):
     eventually(cloud.assert_consistent)
 
 
+@pytest.mark.long
 def test_rebuild_that_waits(cloud):
     """A rebuild that was requested during a restart."""
     host = cloud.cloud.hosts[0]

@@ -45,7 +45,8 @@ def configured(cloud, host, **sections):
 
 @pytest.mark.parametrize('options', [
     ('--availability-zone', 'nova::{}'),
-    ('--hypervisor-hostname', '{}', '--os-compute-api-version', '2.74'),
+    pytest.param(('--hypervisor-hostname', '{}', '--os-compute-api-version',
+                  '2.74'), marks=pytest.mark.long),
 ], ids=('zone', 'hypervisor'))
 def test_node_is_named(cloud, options):
     node = cloud.nodes()[-1]

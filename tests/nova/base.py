@@ -76,7 +76,7 @@ CACHE = CompiledCache(2000)
 def smoke(test):
     """Mark a test for ``make test``: one for each kind of override.
 
-    The other tests with a cloud run in ``make test-long``.
+    The other tests with a cloud run in ``make test-long`` or ``tox -e nova``.
     """
     test.smoke = True
     return test

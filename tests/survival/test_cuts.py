@@ -24,7 +24,8 @@ SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PATIENCE = 10 + 2
 
 
-@pytest.fixture(scope='module', params=['mariadb', 'mysql'])
+@pytest.fixture(scope='module', params=[
+    'mariadb', pytest.param('mysql', marks=pytest.mark.long)])
 def server(request, create_schema):
     """The URL of a database, and the fleet in it."""
     start = getattr(services, request.param)
