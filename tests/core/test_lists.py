@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import values
 from ironic_reservations.api import markers
+from ironic_reservations.db import expressions
 from ironic_reservations.db import models
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
@@ -143,7 +144,7 @@ def test_any_marker_position(sorted_fleet, text, time, number):
     lambda ident: reservation_rows.select_carriers(ident),
     lambda ident: node_rows.select_candidates([{ident}], 0)[0],
     lambda ident: reservation_rows.select_live().where(
-        reservation_rows.is_node(ident)),
+        expressions.is_node(ident)),
     lambda ident: reservation_rows.select_live().where(
         reservation_rows.is_instance(ident)),
 ], ids=['carriers', 'candidates', 'node', 'instance'])
