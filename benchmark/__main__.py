@@ -490,7 +490,7 @@ def main():
     parser.add_argument('--nodes', nargs='+', type=int,
                         default=[1000, 3000, 10000, 100000])
     parser.add_argument('--server', choices=SERVERS, default='mariadb')
-    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--rounds', type=int, default=2)
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
     parser.add_argument('--steps', nargs='+', choices=STEPS, default=STEPS,
                         help='steps of "sizes" (default: all)')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure calls by the shape of a fleet, which matters more than its size.
+"""Measure calls by the shape of a fleet.
 
     python -m benchmark.shapes
     python -m benchmark.shapes --large

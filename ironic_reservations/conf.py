@@ -91,7 +91,8 @@ reservations_opts = [
     cfg.IntOpt(
         'history', default=90, min=0, mutable=True,
         help='Days for which reservations that have ended are kept in the '
-             'history. The sweep deletes older ones. 0: record none.'),
+             'history. The sweep deletes older ones. 0: record none; the '
+             'sweep deletes those that are there.'),
     cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
         help='Seconds for which a process caches the counts for GET '

@@ -24,7 +24,7 @@ from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import quotas
-from ironic_reservations.shared import constants
+from ironic_reservations.shared import resources
 
 #: Number of times that a request searches again because concurrent requests
 #: have taken the nodes that a fresh count calls free.
@@ -163,10 +163,10 @@ class Finder:
         if is_taken and self._taken < MAX_TAKEN:
             self._taken += 1
             return
-        # The limit of a class allows other nodes, which were taken.
+        # Another limit allows nodes of other classes, which were taken.
         if current.quota is not None and (
-                not is_taken
-                or current.quota.resource == constants.TOTAL_LIMIT):
+                not is_taken or current.quota.resource
+                in resources.limit_names(self._spec.resource_class)):
             raise exception.QuotaExceeded(current.quota)
         raise exception.NoMatchingNode(explanation.correct_verdict(
             explanation.explain_request(matcher, fleet), current, mismatches,

@@ -149,10 +149,14 @@ def test_limit_and_a_node_taken_after_each_count(fleet, around_counts, taken,
     node_id = fleet.add_node(owner=test_quota.A)
     test_quota.hold_node({test_quota.TOTAL: 1})
     take_and_release(fleet, around_counts, node_id, taken, free)
-    limits = {test_quota.TOTAL: 1}
-    for hold, members in (test_quota.hold_node, ()), (test_quota.create, [1]):
-        assert test_quota.refuse(hold, limits, *members) == (
-            test_quota.TOTAL, 1, 1, 1)
+    for limits, limit, body in (
+            ({test_quota.TOTAL: 1}, test_quota.TOTAL, {}),
+            ({test_quota.TOTAL: 9, test_quota.GOLD: 1}, test_quota.GOLD,
+             {'resource_class': 'gold'})):
+        assert test_quota.refuse(test_quota.hold_node, limits, **body) == (
+            limit, 1, 1, 1)
+        assert test_quota.refuse(test_quota.create, limits, 1, **body) == (
+            limit, 1, 1, 1)
 
 
 def test_free_nodes_do_not_help_a_pack(fleet, around_counts):
