@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compute host with two processes: one serves it, the other is a standby."""
 
+import contextlib
+import os
+import subprocess
 import time
 
 from tests.cloud.operator import eventually
@@ -42,6 +45,27 @@ def start_standby(cloud, name):
     wait = follow_log(cloud, name)
     cloud.cloud.start(name)
     wait('waits for the lease of host')
+
+
+@contextlib.contextmanager
+def run_standby(cloud, name, **environment):
+    """Run a process that was stopped as a standby, with more variables.
+
+    Yields a subprocess.Popen, since supervisord does not know it.
+    """
+    command, own = {program: rest for program, *rest
+                    in cloud.cloud.programs()}[name]
+    variables = {**os.environ, **own, **environment}
+    wait = follow_log(cloud, name)
+    with cloud.cloud.log(name).open('a') as log, subprocess.Popen(
+            [*map(str, command)], stdout=log, stderr=log, env={
+                key: str(value) for key, value in variables.items()}
+    ) as process:
+        try:
+            wait('waits for the lease of host')
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for_takeover(cloud, holder, since, host=HOST):

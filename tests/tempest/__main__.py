@@ -55,6 +55,8 @@ def make_conf(cloud, folder):
     filters = services.read_conf(
         trial_cloud.EXAMPLES / 'nova-scheduler.conf')['filter_scheduler']
     versions = {'min_microversion': '2.1', 'max_microversion': 'latest'}
+    # With "latest", Tempest requests versions that an older Nova lacks.
+    newest = connection.compute.get_endpoint_data().max_microversion
     return {
         'DEFAULT': {'log_file': folder / 'tempest.log'},
         'oslo_concurrency': {'lock_path': folder / 'lock'},
@@ -69,7 +71,8 @@ def make_conf(cloud, folder):
             'flavor_ref': flavors[0].id, 'flavor_ref_alt': flavors[1].id,
             'fixed_network_name': trial_cloud.NETWORK,
             'hypervisor_type': 'ironic', 'min_compute_nodes': COMPUTES,
-            'build_timeout': 180, **versions},
+            'build_timeout': 180, **versions,
+            'max_microversion': '.'.join(map(str, newest))},
         'compute-feature-enabled': {
             'scheduler_enabled_filters': filters['enabled_filters'],
             **dict.fromkeys(MISSING, 'false')},
