@@ -146,8 +146,8 @@ def test_limit_and_a_node_taken_after_each_count(fleet, around_counts, taken,
                                                  free, reason):
     """Other nodes are free, and only the limit excludes them."""
     fleet.add(*[{'owner': test_quota.A}] * 2)
-    node_id = fleet.add_node(owner=test_quota.A)
     test_quota.hold_node({test_quota.TOTAL: 1})
+    node_id = fleet.add_node(owner=test_quota.A)
     take_and_release(fleet, around_counts, node_id, taken, free)
     for limits, limit, body in (
             ({test_quota.TOTAL: 1}, test_quota.TOTAL, {}),

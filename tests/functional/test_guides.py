@@ -109,7 +109,7 @@ def test_machine_out_of_service(ironic, follow, machine):
     assert re.findall(r'\| (\w+) +\| +1 \|', follow(
         'baremetal reservation create --candidate-node', status=1,
         **machine)) == ['candidate_nodes', 'cordoned']
-    follow('baremetal reservation uncordon', **machine)
+    follow('baremetal reservation uncordon NODE --action', **machine)
     follow('baremetal reservation pool add', NEW_NODE=node, POOL=pool)
     assert ironic.create(resource_class=NODE['resource_class'],
                          candidate_nodes=[node], project_id='p')
