@@ -297,13 +297,17 @@ def test_two_ends_do_not_deadlock(fleet, executor):
     assert not deadlocks and len(fleet.history) == 1
 
 
+#: Repeats a plain UPDATE that a deadlock has undone, as Ironic does, too.
+repeat = oslo_db_api.wrap_db_retry(retry_interval=0.1, retry_on_deadlock=True)
+
+
+@repeat
 def make_past(fleet):
     fleet.expire_leases()
     expiry.expire_leases()
 
 
-# Ironic also repeats what a deadlock has undone.
-@oslo_db_api.wrap_db_retry(retry_interval=0.1, retry_on_deadlock=True)
+@repeat
 def tear_down(fleet):
     fleet.execute(sa.update(models.nodes).where(
         models.nodes.c.instance_uuid == fleets.INSTANCE).values(
