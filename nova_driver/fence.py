@@ -119,6 +119,9 @@ class Fence:
 
     def _request(self, connection: Any, binding: Binding | None, url: str,
                  method: str, *args: Any, **kwargs: Any) -> requests.Response:
+        # openstacksdk before 4.15 replaces this option of [ironic] by 1.
+        if connection.connect_retries is not None:
+            kwargs.setdefault('connect_retries', connection.connect_retries)
         send: Callable[..., requests.Response] = functools.partial(
             connection.request, url, method, *args)
         path = '/' + url.lstrip('/')

@@ -48,14 +48,21 @@ NODE = '0b6f0e8a-8d6b-4b6d-9c1a-5a4ac6d95a4a'
 
 
 class Ironic:
-    """An adapter of openstacksdk that records the headers of requests."""
+    """An adapter of openstacksdk 4.14 that records requests.
+
+    :ivar values: the fence headers of requests.
+    :ivar retries: how often each request may be repeated.
+    """
+
+    connect_retries = None
 
     def __init__(self, *statuses, headers=()):
         self.statuses, self.headers = list(statuses), dict(headers)
-        self.values = []
+        self.values, self.retries = [], []
 
-    def request(self, url, method, headers=None, **kwargs):
+    def request(self, url, method, headers=None, connect_retries=1, **kwargs):
         self.values.append((headers or {}).get(fence.HEADER))
+        self.retries.append(connect_retries)
         return types.SimpleNamespace(
             status_code=self.statuses.pop(0) if self.statuses else 202,
             headers=self.headers)
@@ -112,6 +119,17 @@ class TestHeader(testtools.TestCase):
         for _ in range(2):
             self.headers(self.binding, url, 'PATCH')
         self.assertEqual(1, self.log.output.count(message))
+
+    def test_connection_is_refused(self):
+        """The option of [ironic] has an effect with each openstacksdk."""
+        ironic = Ironic()
+        request = self.fence.wrap_connection(ironic, self.binding).request
+        request('/nodes', 'GET')
+        ironic.connect_retries = 10
+        for options in {}, {'connect_retries': 0}:
+            request('/nodes', 'GET', **options)
+            request('/nodes/x', 'PATCH', **options)
+        self.assertEqual([1, 10, 10, 0, 0], ironic.retries)
 
     def assert_raises(self, error, *statuses):
         self.assertRaises(error, self.headers, self.binding, '/nodes/x',
