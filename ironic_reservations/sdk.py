@@ -374,6 +374,20 @@ def _get_id(value: Any) -> str:
     return ident
 
 
+def _get_uuid(value: Any) -> str:
+    """Return the ID of a resource whose ID is a UUID.
+
+    :raises: InvalidRequest if it is none, because it could be another path of
+        the API, such as "groups/UUID".
+    """
+    ident = str(_get_id(value))
+    try:
+        uuid.UUID(ident)
+    except ValueError:
+        raise exceptions.InvalidRequest(f'A UUID is required, not {ident!r}')
+    return ident
+
+
 class Proxy(proxy.Proxy):
     """The calls, which take objects or their UUIDs."""
 
@@ -381,7 +395,7 @@ class Proxy(proxy.Proxy):
 
     def _get_resource(self, resource_type: type[_R], value: Any,
                       **attrs: Any) -> _R:
-        _get_id(value)
+        _get_uuid(value)
         row: _R = super()._get_resource(resource_type, value, **attrs)
         return row
 
@@ -506,7 +520,10 @@ class Proxy(proxy.Proxy):
         :param host: the lease or the name of the host.
         :raises: ConflictException if it has not expired.
         """
-        self._delete(Host, host, ignore_missing=ignore_missing)
+        response = self.delete(f'{Host.base_path}/'
+                               + parse.quote(_get_id(host), safe=''))
+        if response.status_code != 404 or not ignore_missing:
+            exceptions.raise_from_response(response)
 
     def create_notices(self, kind: str,
                        **attrs: Any) -> builtins.list[Notice]:
@@ -547,7 +564,7 @@ class Proxy(proxy.Proxy):
                     f'pass its UUID for that of another node')
             node = notice.node_uuid
         return self._read_notices(self.patch(
-            f'{Notice.base_path}/{_get_id(notice)}',
+            f'{Notice.base_path}/{_get_uuid(notice)}',
             json=_make_patch(**changes),
             params={} if node is None else {'node': node}))
 
@@ -705,11 +722,11 @@ class Proxy(proxy.Proxy):
         :raises: NotFoundException if it is not in the pool.
         """
         exceptions.raise_from_response(self.delete(
-            f'{Pool.base_path}/{_get_id(pool)}/nodes/'
+            f'{Pool.base_path}/{_get_uuid(pool)}/nodes/'
             + parse.quote(_get_id(node), safe='')))
 
     def _change_nodes(self, pool: Pool | str, **body: str) -> Pool:
-        response = self.post(f'{Pool.base_path}/{_get_id(pool)}/nodes',
+        response = self.post(f'{Pool.base_path}/{_get_uuid(pool)}/nodes',
                              json=body)
         exceptions.raise_from_response(response)
         return self._complete_pool(Pool.existing(

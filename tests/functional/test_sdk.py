@@ -138,11 +138,45 @@ def test_calls_without_an_id(reservations, pool, node_class, ident):
                      reservations.delete_host, reservations.show_pool,
                      reservations.delete_pool, reservations.update_pool,
                      lambda pool: reservations.remove_pool_node(pool, 'a'),
-                     lambda node: reservations.remove_pool_node('a', node),
-                     lambda node: reservations.add_pool_node('a', node)):
+                     lambda node: reservations.remove_pool_node(
+                         str(uuid.uuid4()), node),
+                     lambda node: reservations.add_pool_node(
+                         str(uuid.uuid4()), node)):
             with pytest.raises(exceptions.InvalidRequest):
                 call(ident)
     assert len(list(reservations.list(resource_class=node_class))) == 1
+
+
+@pytest.mark.parametrize('path', ['capacity', 'groups/%s', '../groups/%s'])
+def test_ids_that_are_paths(reservations, pool, node_class, path):
+    """Such as that of a group, which "release" would release."""
+    group = reservations.create_group(2, {'resource_class': node_class})
+    path = path.replace('%s', group.id)
+    for call in (reservations.show, reservations.release,
+                 lambda ident: reservations.renew(ident, None),
+                 lambda ident: reservations.describe(ident, 'a'),
+                 reservations.show_group, reservations.release_group,
+                 lambda ident: reservations.renew_group(ident, None),
+                 lambda ident: reservations.describe_group(ident, 'a'),
+                 reservations.close_notices, reservations.show_pool,
+                 reservations.update_pool, reservations.delete_pool,
+                 lambda ident: reservations.add_pool_node(ident, 'a'),
+                 lambda ident: reservations.replace_pool_node(ident, 'a'),
+                 lambda ident: reservations.remove_pool_node(ident, 'a')):
+        with pytest.raises(exceptions.InvalidRequest, match='UUID'):
+            call(path)
+    assert len(reservations.show_group(group).reservations) == 2
+    for ident in uuid.UUID(group.id), group.id.upper():
+        assert reservations.show_group(ident).uuid == group.id
+
+
+def test_host_whose_name_is_a_path(reservations, pool, node_class):
+    group = reservations.create_group(1, {'resource_class': node_class})
+    reservations.delete_host(f'../groups/{group.id}')
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.delete_host(f'../groups/{group.id}',
+                                 ignore_missing=False)
+    assert reservations.show_group(group).reservations
 
 
 def test_empty_host(reservations, pool, node_class):
