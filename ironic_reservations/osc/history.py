@@ -23,7 +23,8 @@ DETAILS = ('node_uuid', 'node_name', 'node_owner', 'instance_uuid', 'host',
 class ListHistory(output.Lister):
     """List reservations that have ended, the last one first.
 
-    With a node, its present reservation comes first, which has no end.
+    With a node and without --ended-after, its present reservation comes
+    first, which has no end.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -50,17 +51,20 @@ class ListHistory(output.Lister):
         query = {'node': parsed_args.node,
                  **identity.find_ids(self, parsed_args, 'project')}
         instance = parsed_args.instance_uuid
-        present = [] if parsed_args.node is None else [
+        present = [] if (
+            parsed_args.node is None or parsed_args.ended_after) else [
             row for row in client.read_list(self, 'reservations', query,
                                             auth=auth)
             if instance is None
             or instance.lower() == row['instance_uuid'].lower()]
+        history = client.read_list(
+            self, 'reservations/history', {
+                **query, 'instance_uuid': instance,
+                'ended_after': parsed_args.ended_after},
+            parsed_args.limit, auth=auth)
         rows = suggestions.report_empty(
-            self, itertools.chain(present, client.read_list(
-                self, 'reservations/history', {
-                    **query, 'instance_uuid': instance,
-                    'ended_after': parsed_args.ended_after},
-                parsed_args.limit, auth=auth)),
+            self, itertools.islice(itertools.chain(present, history),
+                                   parsed_args.limit or None),
             'ended reservations', {
                 'node': parsed_args.node, 'instance': instance,
                 'project': parsed_args.project,
