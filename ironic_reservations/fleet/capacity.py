@@ -29,6 +29,10 @@ COLUMNS = ('resource_class', 'owner', 'lessee', 'pool_project_id',
 # The key by which nodes are summed by the project that has them.
 _PROJECT = 'project_id'
 
+# What a project may know of a node that is reserved for it but that it may not
+# see; the reservation shows the same.
+_RESERVED_KEYS = (_PROJECT, 'resource_class')
+
 #: Numbers in a row; the last only if a host was requested.
 _COUNTS = ('total', *constants.NODE_STATES, 'claimable', 'held')
 
@@ -77,9 +81,19 @@ class Filter:
     shard: str | None = None
     host: str | None = None
 
-    def matches(self, node: matching.Node) -> bool:
-        """Return whether a node is requested, wherever it is."""
-        return (self.reach.covers(*node.projects)
+    def sees(self, node: matching.Node) -> bool:
+        """Return whether the caller may see a node."""
+        return self.reach.covers(*node.projects)
+
+    def matches(self, node: matching.Node, is_reserved: bool = False) -> bool:
+        """Return whether a node is requested, wherever it is.
+
+        :param is_reserved: whether the node is reserved for the caller. Such
+            a node matches even if the caller may not see it, unless a filter
+            would reveal one of its facts.
+        """
+        return ((self.sees(node) or is_reserved and not self.traits
+                 and self.conductor_group is None and self.shard is None)
                 and node.traits.issuperset(self.traits)
                 and (self.resource_class is None or matching.has_class(
                     node.resource_class,
@@ -124,7 +138,8 @@ def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
     :param after: position of the last row of the previous page.
     :param by: sum the rows that are equal in these keys, each one of
         ``COLUMNS`` or ``capability:NAME``. With ``project_id``, a filter that
-        is restricted to a project gives the row of all nodes that it has.
+        is restricted to a project counts all nodes that it has. Those that it
+        may not see have None for all keys except ``_RESERVED_KEYS``.
     :returns: rows, and the age of the counts in seconds.
     """
     fleet, age = counts.get_fleet(
@@ -139,10 +154,8 @@ def _list_page(fleet: profiles.Fleet, node_filter: Filter, limit: int | None,
     if _PROJECT in by and node_filter.reach.is_limited:
         groups = tuple(group for group in groups if group.facts.facts[_PROJECT]
                        == node_filter.reach.project_id)
-        # It sees its reservations of any node.
-        node_filter = dataclasses.replace(node_filter, reach=values.ALL)
     groups = tuple(group for group in groups
-                   if node_filter.matches(group.node))
+                   if node_filter.matches(group.node, _PROJECT in by))
     rows = (_yield_sums(groups, by, node_filter) if by
             else _yield_rows(groups, node_filter))
     if after is not None:
@@ -292,13 +305,17 @@ def _yield_sums(groups: Iterable[profiles.ProfileGroup],
               *['healthy'] * (_PROJECT in by)]
     sums: dict[_Key, _Numbers] = {}
     for group in groups:
-        values = [_get_value(group, key) for key in by]
+        is_visible = node_filter.sees(group.node)
+        values = [_get_value(group, key)
+                  if is_visible or key in _RESERVED_KEYS else None
+                  for key in by]
         is_healthy = group.facts.facts.get('healthy') == '1'
-        for profile in group.profiles if any(names) else [group.whole]:
+        for profile in (group.profiles if is_visible and any(names)
+                        else [group.whole]):
             numbers = node_filter.count_nodes(profile)
             _add_numbers(sums, tuple(
-                value if name is None else profile.capabilities.get(name)
-                for name, value in zip(names, values, strict=True)),
+                profile.capabilities.get(name) if name and is_visible
+                else value for name, value in zip(names, values, strict=True)),
                 numbers and (*numbers, numbers[0] if is_healthy else 0))
     for position, key in sorted(((_make_sort_text(key), key) for key in sums),
                                 key=operator.itemgetter(0)):

@@ -66,6 +66,35 @@ def test_capacity_by_project(cloud):
     cloud.set_node('of-b-1', maintenance=False)
 
 
+def test_node_that_the_project_may_not_see(cloud):
+    """Only the number and the class of a node of B are shown to A."""
+    a, b = cloud.projects['a'], cloud.projects['b']
+    cloud.hold('system-admin', project_id=a, candidate_nodes=['of-b-2'])
+    cloud.set_node('of-b-2', shard='s1', conductor_group='g1', properties=(
+        '{"memory_mb": 1024, "capabilities": "rack:r1"}'))
+    keys = ['project_id', 'owner', 'lessee', 'shard', 'conductor_group',
+            'pool_project_id', 'capability:rack', 'resource_class']
+
+    def count(persona, **query):
+        return sorted((row['owner'] or '', *(row[key] for key in keys[3:-1]),
+                       row['total'])
+                      for row in cloud.request(
+                          persona, 'GET', f'{OURS}/capacity', params={
+                              'by': keys, **query},
+                          headers={'Cache-Control': 'no-cache'}
+                          ).json()['capacity'] if row['project_id'] == a)
+
+    visible = (a, None, '', None, None, 1)
+    assert count('system-reader', shard='s1') == [
+        (b, 's1', 'g1', None, 'r1', 1)]
+    assert count('a-member') == [('', None, None, None, None, 1), visible]
+    for query in {'shard': 's1'}, {'conductor_group': 'g1'}:
+        assert count('a-member', **query) == []
+    assert count('a-member', conductor_group='') == [visible]
+    cloud.set_node('of-b-2', shard=None, conductor_group='',
+                   properties='{"memory_mb": 1024}')
+
+
 @pytest.mark.parametrize('persona', [
     persona for persona in personas.NODES
     if persona not in ('system-reader', 'a-reader', 'service')])
