@@ -272,7 +272,7 @@ def build_owner(cmd: command.Command,
 
     :raises: CommandError.
     """
-    return {**select_values(args, *CHANGEABLE),
+    return {**select_new_values(args, *CHANGEABLE),
             **identity.find_ids(cmd, args, 'project', 'user')}
 
 
@@ -280,6 +280,15 @@ def select_values(args: argparse.Namespace, *names: str) -> client.Data:
     """Return the options with these names that have a value."""
     return {name: getattr(args, name) for name in names
             if getattr(args, name) is not None}
+
+
+def select_new_values(args: argparse.Namespace, *names: str) -> client.Data:
+    """Return the options that set values of a new resource.
+
+    An empty text, which removes the value of an existing one, is left out.
+    """
+    return {name: value for name, value in select_values(args, *names).items()
+            if value != ''}
 
 
 def _read_flavor(cmd: command.Command, ident: str) -> client.Data:

@@ -110,8 +110,8 @@ class CreatePool(output.ShowOne):
                    else options.read_policy(parsed_args)),
                 'request': options.build_request_spec(self, parsed_args),
                 **identity.find_ids(self, parsed_args, 'project'),
-                **options.select_values(parsed_args, 'expires_at',
-                                        'description')}
+                **options.select_new_values(parsed_args, 'expires_at',
+                                            'description')}
         if parsed_args.dry_run:
             return create.show_dry_run(self, PATH, body)
         with client.report_lost_response(self, 'pool', uuid, 'pool show',

@@ -325,6 +325,7 @@ HOLD = [
     ('--ownership project --project east', has(node_name=OWNED)),
     ('--ownership project_or_none --project east',
      spec(ownership='project_or_none')),
+    ("--description ''", shows('description', None)),
     ('--expires-in 600', lease),
     ('--dry-run', is_dry_run),
 ]
