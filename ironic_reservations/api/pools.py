@@ -272,9 +272,12 @@ def _present(caller: context.RequestContext, pool: values.Pool,
             'domain': levels.show_domain(levels.split_domain(node.domain)),
             'instance_uuid': (node.instance_uuid if caller.may('get', node)
                               else None),
-            'notices': []}) | {'notices': [
-                notice_api.present_notice(notice, reach)
-                for notice in by_node.get(node.id, ())]}
+            'notices': []}) | {
+                # A page has room for the notices of one node, however many.
+                'notices': responses.fit_rows(
+                    by_node.get(node.id, ()),
+                    lambda notice: notice_api.present_notice(notice, reach),
+                    responses.MAX_PAGE // 2)}
 
     return responses.add_page(
         _present_alone(pool, request=json.loads(pool.request_spec)), 'nodes',

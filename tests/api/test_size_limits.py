@@ -166,6 +166,31 @@ def test_pool_too_large_for_a_response(ironic, pool, node_class):
     assert contract.check(response, 400).startswith('marker: ')
 
 
+def test_many_notices_of_a_pool_node(ironic, pool, node_class):
+    response = ironic.http.post(f'{OURS}/pools', json={
+        'project_id': 'p', 'members': 2,
+        'request': {'resource_class': node_class}})
+    contract.check(response, 201)
+    nodes = [node['uuid'] for node in response.json()['nodes']]
+    text = '\N{SNOWMAN}' * 255
+    contract.check(ironic.http.post(f'{OURS}/notices', json={
+        'kind': 'fault', 'nodes': nodes[:1], 'description': text,
+        'ticket': text}), 201)
+    columns = ', '.join((
+        'node_id', 'node_uuid', 'kind', 'cordon', 'starts_at', 'description',
+        'ticket', 'is_failed_build', 'request_digest', 'created_at'))
+    for number in range(11):
+        ironic.execute(
+            f'INSERT INTO reservations_notices (uuid, number, {columns}) '
+            f'SELECT uuid, number + {2 ** number}, {columns} '
+            f'FROM reservations_notices')
+    result = sum(pages(ironic, f'{OURS}/pools/{response.json()["uuid"]}',
+                       'nodes'), [])
+    assert [node['uuid'] for node in result] == nodes
+    assert 500 < len(result[0]['notices']) < 2 ** 11
+    assert result[1]['notices'] == []
+
+
 def lengthen_domains(ironic):
     """Put each member into its own domain, with a very long name."""
     ironic.execute('UPDATE reservations SET domain = ' + (
