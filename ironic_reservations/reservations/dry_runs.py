@@ -46,13 +46,10 @@ def dry_run(matcher: matching.Matcher, limits: quotas.Limits,
     if group is None or members is None:
         matcher = membership.Place.load(group).narrow(matcher, fleet)
         verdict = recounts.explain_hold(matcher, usage, fleet)
-        if verdict.quota is None:
+        if verdict.quota is None and verdict.is_enough:
             verdict = explanation.explain_request(usage.narrow(matcher), fleet)
     else:
-        levels = group_policy.find_levels(group)
-        available = usage.count_available(matcher, fleet, levels)
-        verdict = dataclasses.replace(
-            recounts.explain_group(matcher, usage, fleet, levels, members),
-            members=verdicts.Room(members, available))
+        verdict = recounts.explain_group(
+            matcher, usage, fleet, group_policy.find_levels(group), members)
     return DryRun(verdict, capacity.list_matching_rows(
         comparison.find_profiles(matcher, fleet), matcher.fit_alone))

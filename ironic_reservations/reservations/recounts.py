@@ -62,14 +62,15 @@ def explain_group(matcher: matching.Matcher, usage: quotas.Usage,
     :param members: number of members in the request.
     """
     verdict = explanation.explain_group(matcher, fleet, levels, members)
-    if not verdict.is_enough:
-        return verdict
-    available = usage.count_available(matcher, fleet, levels)
+    limited_verdict = dataclasses.replace(verdict, members=verdicts.Room(
+        members, usage.count_available(matcher, fleet, levels)))
+    if not verdict.is_enough or limited_verdict.is_enough:
+        return limited_verdict
     quota = usage.explain(comparison.find_profiles(matcher, fleet), members)
-    if available >= members or quota is None:
+    if quota is None:
         return verdict
     return dataclasses.replace(
-        verdict, quota=quota, members=verdicts.Room(members, available),
+        limited_verdict, quota=quota,
         explanation=dataclasses.replace(verdict.explanation, eliminated={
             **verdict.explanation.eliminated,
             f'quota:{quota.resource}': verdict.matching_nodes}))

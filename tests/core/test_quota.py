@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.api import reservations
+from ironic_reservations.api import responses
 from ironic_reservations.db import models
 from ironic_reservations.fleet import counts
 from ironic_reservations.reservations import adoption
@@ -168,8 +169,9 @@ def test_other_causes_are_reported(add_nodes):
             hold_node(limits, memory_mb=10 ** 6)
         with pytest.raises(exception.NoMatchingNode) as error:
             create(limits, 2)
+        # As many as a smaller group could have.
         assert fleets.present(error)['members'] == {
-            'wanted': 2, 'available': 1}
+            'wanted': 2, 'available': 0}
 
 
 def test_repeat_is_not_counted(fleet, add_nodes):
@@ -409,6 +411,20 @@ def test_dry_run(fleet, add_nodes):
     assert len(fleet.holds) == 1
 
 
+def test_dry_run_without_the_quota_as_the_cause(fleet, add_nodes):
+    """It gives the reason for which the request is refused."""
+    add_nodes(gold=1)
+    limits = {TOTAL: 9, GOLD: 1}
+    hold_node(limits)
+    result = dry_run(limits)
+    assert result['explanation']['eliminated'] == [
+        {'by': 'reserved', 'nodes': 1}]
+    with pytest.raises(exception.NoMatchingNode) as error:
+        hold_node(limits)
+    assert responses.present_verdict(error.value.verdict) == {
+        'explanation': result['explanation']}
+
+
 @pytest.mark.parametrize('limits, members, available, expected', [
     ({TOTAL: 9}, 4, 4, None),
     ({TOTAL: 3}, 4, 3, (TOTAL, 3, 0, 4)),
@@ -425,6 +441,12 @@ def test_dry_run_of_a_group(fleet, add_nodes, limits, members, available,
     assert result['members'] == {'wanted': members, 'available': available}
     assert tuple(result.get('quota', {}).values()) == (expected or ())
     assert fleet.holds == {}
+    if members > 4:
+        with pytest.raises(exception.NoMatchingNode) as error:
+            create(limits, members)
+        refusal = responses.present_verdict(error.value.verdict)
+        assert refusal == {name: result[name] for name in refusal}
+        assert refusal['members'] == result['members']
 
 
 create_one = functools.partial(create, members=1)
