@@ -49,11 +49,12 @@ class ReservationsMixin(ironic_driver.IronicDriver):
     capabilities: dict[str, bool]
 
     def __init__(self, virtapi: Any, read_only: bool = False):
-        super().__init__(virtapi, read_only)
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.fence = fence.Fence(self.reservations)
         # None forbids writes to Ironic; a copy of this object has another.
         self._binding: fence.Binding | None = None
+        # A parent may use ironic_connection, which needs these.
+        super().__init__(virtapi, read_only)
         self.host_lease: host_lease.HostLease | None = None
         self.migration: migration.Migration | None = None
         self.completer: restart.Completer | None = None

@@ -98,15 +98,21 @@ class HostLease:
         """Acquire the lease; return whether this had to wait."""
         last_error = None
         for attempts in itertools.count():
+            pause = 0
             try:
                 self._acquire_or_renew()
-                return attempts > 0
             except client.Failure as e:
                 if type(e) is not last_error or attempts % REMINDER == 0:
                     LOG.warning('This process waits for the lease of host %s: '
                                 '%s', self._host, e)
-                last_error = type(e)
-            time.sleep(PAUSE)
+                last_error, pause = type(e), PAUSE
+            if self._cleanup.wait(pause):
+                # Before release 34, Nova does not end a process whose service
+                # has not started.
+                self.give_up()
+                end_process()
+            if not pause:
+                return attempts > 0
         raise AssertionError('unreachable')
 
     def _acquire_or_renew(self) -> None:

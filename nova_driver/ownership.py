@@ -37,6 +37,9 @@ class OnNode(wrapt.ObjectProxy):  # type: ignore[type-arg]
     def node(self) -> str | None:
         return self._self_node
 
+    def __getitem__(self, key: str) -> Any:
+        return self.node if key == 'node' else self.__wrapped__[key]
+
     def get(self, key: str, *default: Any) -> Any:
         return (self.node if key == 'node'
                 else self.__wrapped__.get(key, *default))

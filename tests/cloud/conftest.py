@@ -20,6 +20,9 @@ from tools import trial_cloud
 #: Scripts for NVIDIA's suite.
 SCRIPTS = pathlib.Path(__file__).parents[2] / 'doc/source/examples/nvidia'
 
+#: Nova 33 stops only after all of this time, even without operations.
+STOP = {} if operator.COMPLETES else {'manager_shutdown_timeout': 1}
+
 
 @pytest.fixture(scope='session')
 def shared_cloud(tmp_path_factory):
@@ -27,6 +30,7 @@ def shared_cloud(tmp_path_factory):
         tmp_path_factory.mktemp('cloud') / 'run', services.free_ports(9),
         lease=operator.LEASE, deploy_delay=operator.DEPLOY_DELAY)
     cloud.concurrency = os.environ.get('CONCURRENCY')
+    cloud.compute = STOP
     cloud.up()
     try:
         yield operator.Operator(cloud)
@@ -101,11 +105,9 @@ def patient_cloud(cloud):
 @pytest.fixture
 def standby(cloud):
     """A cloud whose first host has two processes; the first has the lease."""
-    # Nova 33 waits for all of this time, even without operations.
-    cloud.reconfigure(standby=True, compute={} if operator.COMPLETES else {
-        'manager_shutdown_timeout': 1})
+    cloud.reconfigure(standby=True)
     standbys.wait_for_host(cloud)
     standbys.start_standby(cloud, standbys.SECOND)
     yield cloud
-    cloud.reconfigure(standby=None, compute={})
+    cloud.reconfigure(standby=None)
     operator.eventually(cloud.assert_hosts_up)

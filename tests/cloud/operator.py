@@ -39,7 +39,8 @@ COMPLETES = int(importlib.metadata.version('nova').partition('.')[0]) >= 34
 
 @functools.cache
 def get_engine(url):
-    return sa.create_engine(url)
+    # Tests kill the server.
+    return sa.create_engine(url, pool_pre_ping=True)
 
 
 def eventually(assertion, timeout=SOON):
@@ -63,6 +64,11 @@ class Operator:
         self.system = cloud.connect(system_scope='all')
         self.demo = cloud.connect(username='demo', project_name='demo',
                                   project_domain_name='Default')
+
+    def is_green(self):
+        """Return whether nova-compute runs with eventlet."""
+        return (self.cloud.concurrency
+                or ('threading' if COMPLETES else 'eventlet')) == 'eventlet'
 
     def openstack(self, *args, user='admin', check=True, environment=()):
         """Run the command; return its output as JSON.

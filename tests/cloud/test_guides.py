@@ -99,6 +99,10 @@ def follow(shared_cloud, tmp_path, reservations, no_notices):
         reservations.release(reservation)
 
 
+def assert_no_servers(cloud):
+    assert not cloud.servers()
+
+
 def test_repair(cloud, reservations, follow, run_script):
     steps = follow('how-to/repair')
     next(steps)
@@ -118,7 +122,7 @@ def test_repair(cloud, reservations, follow, run_script):
     # The project sees both notices, and deletes the server.
     output = next(steps)
     assert 'fault' in output and 'RMA-4711' in output
-    assert not cloud.servers()
+    eventually(lambda: assert_no_servers(cloud))
 
     def explain():
         """Return why the machine cannot be reserved."""

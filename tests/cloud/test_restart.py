@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from tests.cloud import conftest
 from tests.cloud import operator
 from tests.cloud import standbys
 from tests.cloud.operator import eventually
@@ -151,7 +152,7 @@ def test_tear_down_that_outlives_its_process(cloud, has_standby, patience):
         eventually(cloud.assert_all_free)
         eventually(cloud.assert_no_findings)
     finally:
-        cloud.reconfigure(standby=None, compute={})
+        cloud.reconfigure(standby=None, compute=conftest.STOP)
 
 
 def assert_deleting(cloud, server):

@@ -6,6 +6,7 @@ has the output and the exit status.
 """
 
 import contextlib
+import copy
 import io
 import json
 import logging
@@ -17,6 +18,7 @@ from unittest import mock
 
 from ironicclient import shell as ironic_shell
 from openstackclient import shell
+from openstackclient.volume import client as volume_client
 from osc_lib import clientmanager
 
 from tools import services
@@ -58,6 +60,10 @@ def _run(main, environment, args):
         stack.enter_context(contextlib.redirect_stderr(stderr))
         stack.enter_context(_restore_logging())
         stack.enter_context(_renew_clients())
+        # python-openstackclient 9 removes one with each client.
+        stack.enter_context(mock.patch.object(
+            volume_client, 'API_VERSIONS',
+            copy.copy(volume_client.API_VERSIONS)))
         try:
             status = main([*args])
         except SystemExit as e:

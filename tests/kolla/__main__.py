@@ -34,6 +34,7 @@ def write_configuration(folder):
         'nova-compute-ironic': ''.join([
             *(line for line in compute
               if line.partition(' = ')[0] not in LOGIN),
+            '[DEFAULT]\nmanager_shutdown_timeout = 5\n'
             '[reservations]\nstandby = true\n'
             '[oslo_messaging_rabbit]\nuse_queue_manager = false\n'
             'heartbeat_timeout_threshold = 10\n'

@@ -76,14 +76,23 @@ class TestNamedNode(base.TestCase):
     def test_user_is_not_allowed(self):
         self.api = self.api_fixture.api
         self.api.microversion = '2.74'
-        self.refuse(403, 'servers:create:forced_host',
-                    availability_zone='nova::one')
-        self.refuse(403, 'requested_destination', hypervisor_hostname='one')
-        self.policy.set_rules({
-            'os_compute_api:servers:create:forced_host': '@'},
-            overwrite=False)
-        self.assert_on('one', self.boot(self.gold,
-                                        availability_zone='nova::one'))
+        requests = {
+            'os_compute_api:servers:create:forced_host':
+                {'availability_zone': 'nova::one'},
+            'compute:servers:create:requested_destination':
+                {'hypervisor_hostname': 'one'}}
+        for allowed in None, *requests:
+            if allowed:
+                self.policy.set_rules({
+                    name: 'project_id:%(project_id)s' if name == allowed
+                    else '!' for name in requests}, overwrite=False)
+            for name, request in requests.items():
+                if name == allowed:
+                    server = self.boot(self.gold, **request)
+                    self.assert_on('one', server)
+                    self.delete(server)
+                else:
+                    self.refuse(403, name, **request)
 
     def test_compute_node(self):
         for request in ({'availability_zone': 'nova::compute-2'},

@@ -349,22 +349,38 @@ class TestStandby(standbys.TestCase):
             'Could not give up the lease', self.log))
         self.assertEqual(1, len(self.host_leases()))
 
-    def test_stop_while_waiting(self):
-        """It has no lease to give up, and sends no request to Ironic."""
-        self.acquire_as_another()
+    def stop_while_waiting(self, acquire):
+        """Stop a process that is trying to acquire the lease.
 
+        :param acquire: sends its last request.
+        """
         def stop(send):
-            send()
+            response = acquire(send)
             self.wire.requests.clear()
             waiting.cleanup_host(HOST)
-            standbys.exit_process(0)
+            return response
 
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.host_lease.end_process',
+            lambda: standbys.exit_process(0)))
+        self.acquire_as_another()
         driver = self.start_compute('compute-2').manager.driver
         waiting = type(driver)(driver.virtapi)
         self.wire.on(*ACQUIRE, stop)
         self._config[HOST] = {'reservations': {'standby': True},
                               'ironic': {'endpoint_override': self.wire.url}}
         with self.as_host(HOST):
-            self.assertRaises(standbys.Exit, waiting.init_host, HOST)
+            status = self.assertRaises(
+                standbys.Exit, waiting.init_host, HOST).args
+        self.assertEqual((0,), status)
+
+    def test_stop_while_waiting(self):
+        """It has no lease to give up, and sends no request to Ironic."""
+        self.stop_while_waiting(lambda send: send())
         self.assertEqual([], self.wire.requests)
         self.assertTrue(self.host_leases()[0]['live'])
+
+    def test_stop_while_acquiring(self):
+        """It gives up the lease that it has just acquired."""
+        self.stop_while_waiting(faults.before(self.expire_host_lease))
+        self.assertEqual([], self.host_leases())

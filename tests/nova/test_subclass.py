@@ -17,11 +17,18 @@ class Theirs(ironic_driver.IronicDriver):
 
     spawned = []
 
+    def __init__(self, virtapi, read_only=False):
+        super().__init__(virtapi, read_only)
+        self.ironic = self.ironic_connection
+
     def spawn(self, context, instance, *args, **kwargs):
         # As Nova's driver, it reads the node of the instance and its own
         # connection.
-        node = self.ironic_connection.get_node(instance.node)
-        self.spawned.append((instance.uuid, node.name))
+        for ironic, uuid in (
+                (self.ironic_connection, instance.node),
+                (self.ironic, instance['node'])):
+            node = ironic.get_node(uuid)
+            self.spawned.append((instance.uuid, node.name))
         super().spawn(context, instance, *args, **kwargs)
 
     def _get_network_metadata(self, node, network_info):
@@ -50,7 +57,7 @@ class TestSubclass(faults.TestCase):
         self.start_compute(base.HOSTS[0])
         server = self.boot(self.flavor(), config_drive=True,
                            networks=[{'port': self.port()}])
-        self.assertEqual([(server['id'], 'one')], Theirs.spawned)
+        self.assertEqual([(server['id'], 'one')] * 2, Theirs.spawned)
         [deployment] = self.wire.bodies('PUT', '.*/states/provision')
         self.assertIn(b'storage of one', gzip.decompress(
             base64.b64decode(deployment['configdrive'])))
