@@ -12,6 +12,7 @@ from ironic_reservations import exception
 from ironic_reservations.matching import extra_specs
 from ironic_reservations.matching import operators
 from ironic_reservations.shared import resources
+from ironic_reservations.shared import spelling
 
 #: The largest number in a request.
 MAX_INT = extra_specs.MAX_INT
@@ -24,6 +25,9 @@ MAX_WORDS = 256
 #: Maximum number of candidate nodes. Each becomes several parameters of a
 #: statement, and SQLite limits their number.
 MAX_CANDIDATES = 1024
+
+# Maximum number of ignored keys in an error.
+_MAX_IGNORED = 8
 
 #: Default values of keys, which absent keys and null have. Keys of extra specs
 #: and of the properties of an image have none.
@@ -134,7 +138,8 @@ class RequestSpec:
             raise exception.InvalidInput(
                 'body', 'must constrain the node: by a size above 0, a '
                         'resource class, a trait, a capability, candidate '
-                        'nodes, or a property of the image that is compared')
+                        'nodes, or a property of the image that is compared'
+                        + spec._format_ignored())
         return spec
 
     @property
@@ -148,6 +153,12 @@ class RequestSpec:
         return json.dumps(
             _normalize_request(json.loads(self.canonical), free=()),
             sort_keys=True)
+
+    def _format_ignored(self) -> str:
+        """Return the end of an error that names the first ignored keys."""
+        keys = [*map(spelling.add_hint, self.ignored[:_MAX_IGNORED]),
+                *['...'] * (len(self.ignored) > _MAX_IGNORED)]
+        return f'; not compared with nodes: {", ".join(keys)}' if keys else ''
 
     @property
     def _is_constraint(self) -> bool:

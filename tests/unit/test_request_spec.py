@@ -224,3 +224,17 @@ def test_error_names_the_value(key, value, message):
     with pytest.raises(exception.InvalidInput) as error:
         parse({'extra_specs': {key: value}})
     assert str(error.value) == f'extra_specs.{key}: {message}'
+
+
+# Ignored keys
+
+@pytest.mark.parametrize('keys, end', [
+    ([], 'compared'),
+    (['capabilites:rack', 'hw:a'],
+     'compared; not compared with nodes: capabilites:rack (did you mean '
+     'capabilities:rack?), hw:a'),
+    ([f'hw:{number}' for number in range(9)], 'hw:6, hw:7, ...')])
+def test_error_names_ignored_keys(keys, end):
+    with pytest.raises(exception.InvalidInput) as error:
+        parse({'extra_specs': dict.fromkeys(keys, 'x')})
+    assert str(error.value).endswith(end)
