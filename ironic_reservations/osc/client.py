@@ -232,9 +232,9 @@ def complete_group(cmd: command.Command, group: Data,
     return _complete(cmd, group, 'groups', 'reservations', **kwargs)
 
 
-def complete_pool(cmd: command.Command, pool: Data) -> Data:
+def complete_pool(cmd: command.Command, pool: Data, **kwargs: Any) -> Data:
     """Return a pool with all of its nodes; see ``complete_group``."""
-    return _complete(cmd, pool, 'pools', 'nodes')
+    return _complete(cmd, pool, 'pools', 'nodes', **kwargs)
 
 
 def _complete(cmd: command.Command, row: Data, collection: str, key: str,

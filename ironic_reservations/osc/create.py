@@ -77,31 +77,33 @@ class CreateReservation(output.ShowOne):
                 reserve_nodes(self, client.PATH, body))
 
 
-def reserve_nodes(cmd: command.Command, url: str,
-                  body: client.Data) -> client.Data:
+def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
+                  **kwargs: Any) -> client.Data:
     """POST a request to hold nodes.
 
     If no node matches, the reason is printed as a table.
 
+    :param kwargs: arguments of the request, such as another ``auth``.
     :returns: data of the response.
     :raises: exc.ClientException.
     """
     try:
-        with _report_owner(cmd, body):
-            response = _send_request(cmd, url, body)
+        with _report_owner(cmd, body, **kwargs):
+            response = _send_request(cmd, url, body, **kwargs)
     except exc.BadRequest:
         for by in suggestions.list_group_keys(body):
-            suggestions.suggest_key(cmd, by)
+            suggestions.suggest_key(cmd, by, **kwargs)
         raise
     except exc.ClientException as error:
         response = _get_refusal(error)
         if response is not None:
-            _explain_refusal(cmd, body, json.loads(response.content))
+            _explain_refusal(cmd, body, json.loads(response.content),
+                             **kwargs)
         raise
     suggestions.report_ignored(cmd, response)
     # A single candidate exists, because it was held.
     if len(body.get('request', body).get('candidate_nodes', ())) > 1:
-        suggestions.report_candidates(cmd, body)
+        suggestions.report_candidates(cmd, body, **kwargs)
     return response
 
 
@@ -143,7 +145,7 @@ def _check_owner(cmd: command.Command, uuid: str, project: str | None,
 
 
 def _explain_refusal(cmd: command.Command, body: client.Data,
-                     refusal: client.Data) -> None:
+                     refusal: client.Data, **kwargs: Any) -> None:
     """Print why no node matches.
 
     :param refusal: data of the response with status 422.
@@ -157,8 +159,8 @@ def _explain_refusal(cmd: command.Command, body: client.Data,
             print(f'Segments: {column.human_readable()}'
                   + (f', limited by {level}' if level else ''),
                   file=cmd.app.stderr)
-        suggestions.report_unknown(cmd, body)
-        suggestions.report_candidates(cmd, body)
+        suggestions.report_unknown(cmd, body, **kwargs)
+        suggestions.report_candidates(cmd, body, **kwargs)
     suggestions.report_ignored(cmd, refusal)
 
 
@@ -181,9 +183,10 @@ def _is_locked(error: BaseException) -> bool:
 @tenacity.retry(retry=tenacity.retry_if_exception(_is_locked),
                 stop=tenacity.stop_after_delay(5),
                 wait=tenacity.wait_fixed(1), reraise=True)
-def _send_request(cmd: command.Command, url: str,
-                  body: client.Data) -> client.Data:
-    data: client.Data = client.request_ironic(cmd, 'POST', url, body=body)
+def _send_request(cmd: command.Command, url: str, body: client.Data,
+                  **kwargs: Any) -> client.Data:
+    data: client.Data = client.request_ironic(cmd, 'POST', url, body=body,
+                                              **kwargs)
     return data
 
 

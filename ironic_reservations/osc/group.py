@@ -31,6 +31,14 @@ COLUMNS = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
+def _request(cmd: command.Command, method: str, uuid: str, auth: Any,
+             **kwargs: Any) -> Any:
+    """Send a request for a group."""
+    with suggestions.suggest_all_projects(cmd, auth):
+        return client.request_ironic(
+            cmd, method, client.build_path(PATH, uuid), auth=auth, **kwargs)
+
+
 def format_member_domains(group: client.Data) -> output.Text:
     """Return the column of the domains of a group's members."""
     # JSON can be counted, and lists cannot.
@@ -176,12 +184,13 @@ class ShowGroup(output.ShowOne):
         parser = super().get_parser(prog_name)
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the group')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = scope.find_auth(self, parsed_args)
         return _format_columns(self, client.complete_group(
-            self, client.request_ironic(
-                self, 'GET', client.build_path(PATH, parsed_args.uuid))))
+            self, _request(self, 'GET', parsed_args.uuid, auth), auth=auth))
 
 
 class SetGroup(output.Command):
@@ -197,12 +206,13 @@ class SetGroup(output.Command):
                             help='UUID of the group')
         options.add_changes(parser, *(
             name for name in options.CHANGEABLE if name != 'host'))
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client.request_ironic(
-            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
-            body=options.build_patch(parsed_args))
+        patch = options.build_patch(parsed_args)
+        _request(self, 'PATCH', parsed_args.uuid,
+                 scope.find_auth(self, parsed_args), body=patch)
 
 
 class DeleteGroup(output.Command):
@@ -212,33 +222,36 @@ class DeleteGroup(output.Command):
         parser = super().get_parser(prog_name)
         parser.add_argument('uuids', nargs='+', metavar='<uuid>',
                             help='UUID of the group')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = scope.find_auth(self, parsed_args)
+
         def delete(uuid: str) -> str:
-            before = self._count_members(uuid)
+            before = self._count_members(uuid, auth)
             progress.update_line(self, 'group %s, %d reservations', uuid,
                                  before)
             try:
-                client.request_ironic(self, 'DELETE',
-                                      client.build_path(PATH, uuid))
+                _request(self, 'DELETE', uuid, auth)
             except exc.ClientException:
-                self._report_released(uuid, before)
+                self._report_released(uuid, before, auth)
                 raise
             return f'group {uuid}'
 
         with progress.show_line(self):
             output.delete_each(self, parsed_args.uuids, delete)
 
-    def _count_members(self, uuid: str) -> int:
-        return len(client.complete_group(self, client.request_ironic(
-            self, 'GET', client.build_path(PATH, uuid)))['reservations'])
+    def _count_members(self, uuid: str, auth: Any) -> int:
+        return len(client.complete_group(
+            self, _request(self, 'GET', uuid, auth), auth=auth,
+        )['reservations'])
 
-    def _report_released(self, uuid: str, before: int) -> None:
+    def _report_released(self, uuid: str, before: int, auth: Any) -> None:
         """Print how many members a failed deletion has released."""
         with contextlib.suppress(exc.ClientException,
                                  ksa_exc.ClientException):
-            after = self._count_members(uuid)
+            after = self._count_members(uuid, auth)
             if after < before:
                 print(f'Released {before - after} of {before} reservations '
                       f'of group {uuid}', file=self.app.stdout)

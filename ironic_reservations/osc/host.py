@@ -36,8 +36,7 @@ class ListHost(output.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         names = DETAILS if parsed_args.long else COLUMNS
-        auth = (scope.find_full_auth(self) if parsed_args.all_projects
-                else None)
+        auth = scope.find_auth(self, parsed_args)
         filters = {'host': parsed_args.host, 'marker': parsed_args.marker}
         try:
             leases = list(client.read_list(self, 'reservations/hosts', filters,
@@ -66,12 +65,16 @@ class DeleteHost(output.Command):
         parser = super().get_parser(prog_name)
         parser.add_argument('hosts', nargs='+', metavar='<host>',
                             help='Compute host')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = scope.find_auth(self, parsed_args)
+
         def delete(host: str) -> str:
-            client.request_ironic(self, 'DELETE', f'{client.PATH}/hosts/'
-                                  + client.quote_name(host))
+            with suggestions.suggest_all_projects(self, auth):
+                client.request_ironic(self, 'DELETE', f'{client.PATH}/hosts/'
+                                      + client.quote_name(host), auth=auth)
             return f'host {host}'
 
         output.delete_each(self, parsed_args.hosts, delete)

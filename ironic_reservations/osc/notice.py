@@ -92,10 +92,6 @@ def _add_uuid(parser: argparse.ArgumentParser) -> None:
              'with the same UUID and absolute times returns the same notices')
 
 
-def _find_auth(cmd: command.Command, args: argparse.Namespace) -> Any:
-    return scope.find_full_auth(cmd) if args.all_projects else None
-
-
 def _create(cmd: command.Command, args: argparse.Namespace,
             nodes: list[str], auth: Any, **values: Any) -> output.Columns:
     """Create notices, all or none.
@@ -191,7 +187,7 @@ class CreateNotice(output.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         return _create(self, parsed_args, parsed_args.nodes,
-                       _find_auth(self, parsed_args))
+                       scope.find_auth(self, parsed_args))
 
 
 class CordonNode(output.Lister):
@@ -211,7 +207,7 @@ class CordonNode(output.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         return _create(self, parsed_args, parsed_args.nodes,
-                       _find_auth(self, parsed_args), cordon=True)
+                       scope.find_auth(self, parsed_args), cordon=True)
 
 
 class ReportFault(output.Lister):
@@ -230,7 +226,7 @@ class ReportFault(output.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = _find_auth(self, parsed_args)
+        auth = scope.find_auth(self, parsed_args)
         row = reservation.find_reservation(
             self, parsed_args.reservation, reservation.IDENTIFIERS, auth)
         return _create(self, parsed_args, [row['node_uuid']], auth,
@@ -300,7 +296,7 @@ class SetNotice(output.Command):
             | ({'ends_at': ''} if parsed_args.no_end else {}),
             *names, 'no_end')
         _update(self, parsed_args.uuid, parsed_args.node, patch,
-                _find_auth(self, parsed_args))
+                scope.find_auth(self, parsed_args))
 
 
 def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,
@@ -327,7 +323,7 @@ class CloseNotice(output.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = _find_auth(self, parsed_args)
+        auth = scope.find_auth(self, parsed_args)
 
         def close(uuid: str) -> str:
             rows = list(client.read_list(
@@ -364,7 +360,7 @@ class UncordonNode(output.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = _find_auth(self, parsed_args)
+        auth = scope.find_auth(self, parsed_args)
 
         def uncordon(node: str) -> str:
             rows = self._find_cordons(node, 'open', auth)

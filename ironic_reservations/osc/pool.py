@@ -4,6 +4,7 @@
 import argparse
 from collections.abc import Iterator
 import contextlib
+from typing import Any
 
 from ironicclient import exc
 from osc_lib.command import command
@@ -26,6 +27,21 @@ COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service', 'healthy')
 COLUMNS = ('uuid', 'project_id', 'description', *COUNTS, 'expires_at')
 NODE = ('node', 'domain', 'segment', 'state', 'health', 'instance_uuid',
         'notices')
+
+
+def _request(cmd: command.Command, method: str, path: str, auth: Any,
+             **kwargs: Any) -> Any:
+    """Send a request for a pool."""
+    with suggestions.suggest_all_projects(cmd, auth):
+        return client.request_ironic(cmd, method, path, auth=auth, **kwargs)
+
+
+def _reserve_nodes(cmd: command.Command, path: str, body: client.Data,
+                   auth: Any) -> output.Columns:
+    """POST a request that nodes join a pool; return the pool's columns."""
+    with suggestions.suggest_all_projects(cmd, auth):
+        return _format_columns(
+            cmd, create.reserve_nodes(cmd, path, body, auth=auth), auth)
 
 
 def _add_uuid(parser: argparse.ArgumentParser) -> None:
@@ -51,10 +67,10 @@ def _add_description(parser: argparse.ArgumentParser) -> None:
                         help='Description, at most 255 characters')
 
 
-def _format_columns(cmd: command.Command,
-                    pool: client.Data) -> output.Columns:
+def _format_columns(cmd: command.Command, pool: client.Data,
+                    auth: Any) -> output.Columns:
     """Return the columns and values of a pool for ShowOne."""
-    pool = client.complete_pool(cmd, pool)
+    pool = client.complete_pool(cmd, pool, auth=auth)
     rows = [{**node, 'node': node['name'] or node['uuid'],
              'domain': (text.format_domain(node['domain']) if pool['levels']
                         else node['domain']),
@@ -101,9 +117,11 @@ class CreatePool(output.ShowOne):
             '--dry-run', action='store_true',
             help='Keep nothing; show the matching nodes, and why others do '
                  'not match')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = scope.find_auth(self, parsed_args)
         uuid = parsed_args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid, 'members': parsed_args.members,
                 **({'levels': parsed_args.levels} if parsed_args.levels
@@ -113,11 +131,11 @@ class CreatePool(output.ShowOne):
                 **options.select_new_values(parsed_args, 'expires_at',
                                             'description')}
         if parsed_args.dry_run:
-            return create.show_dry_run(self, PATH, body)
+            with suggestions.suggest_all_projects(self, auth):
+                return create.show_dry_run(self, PATH, body, auth=auth)
         with client.report_lost_response(self, 'pool', uuid, 'pool show',
                                          'exist'):
-            return _format_columns(
-                self, create.reserve_nodes(self, PATH, body))
+            return _reserve_nodes(self, PATH, body, auth)
 
 
 class ListPool(output.Lister):
@@ -152,11 +170,14 @@ class ShowPool(output.ShowOne):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         _add_uuid(parser)
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        return _format_columns(self, client.request_ironic(
-            self, 'GET', client.build_path(PATH, parsed_args.uuid)))
+        auth = scope.find_auth(self, parsed_args)
+        return _format_columns(self, _request(
+            self, 'GET', client.build_path(PATH, parsed_args.uuid), auth),
+            auth)
 
 
 class SetPool(output.Command):
@@ -169,15 +190,16 @@ class SetPool(output.Command):
             '--no-expiry', action='store_true',
             help='Let the pool not expire')
         _add_description(parser)
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        client.request_ironic(
-            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
-            body=options.make_patch(
-                options.select_values(parsed_args, 'expires_at', 'description')
-                | ({'expires_at': ''} if parsed_args.no_expiry else {}),
-                'expires_at', 'description', 'no_expiry'))
+        patch = options.make_patch(
+            options.select_values(parsed_args, 'expires_at', 'description')
+            | ({'expires_at': ''} if parsed_args.no_expiry else {}),
+            'expires_at', 'description', 'no_expiry')
+        _request(self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
+                 scope.find_auth(self, parsed_args), body=patch)
 
 
 class DeletePool(output.Command):
@@ -187,12 +209,14 @@ class DeletePool(output.Command):
         parser = super().get_parser(prog_name)
         parser.add_argument('uuids', nargs='+', metavar='<uuid>',
                             help='UUID of the pool')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = scope.find_auth(self, parsed_args)
+
         def delete(uuid: str) -> str:
-            client.request_ironic(self, 'DELETE',
-                                  client.build_path(PATH, uuid))
+            _request(self, 'DELETE', client.build_path(PATH, uuid), auth)
             return f'pool {uuid}'
 
         output.delete_each(self, parsed_args.uuids, delete)
@@ -204,12 +228,13 @@ def _build_nodes_path(uuid: str) -> str:
 
 
 @contextlib.contextmanager
-def _suggest_node(cmd: command.Command, node: str) -> Iterator[None]:
+def _suggest_node(cmd: command.Command, node: str,
+                  auth: Any) -> Iterator[None]:
     """Print the closest name after an error about an unknown node."""
     try:
         yield
     except (exc.BadRequest, exc.NotFound):
-        suggestions.report_missing(cmd, [node])
+        suggestions.report_missing(cmd, [node], auth=auth)
         raise
 
 
@@ -229,14 +254,16 @@ class AddPoolNode(output.Command):
         parser = super().get_parser(prog_name)
         _add_uuid(parser)
         _add_nodes(parser)
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = scope.find_auth(self, parsed_args)
+
         def add(node: str) -> str:
-            with _suggest_node(self, node):
-                client.request_ironic(
-                    self, 'POST', _build_nodes_path(parsed_args.uuid),
-                    body={'node': node})
+            with _suggest_node(self, node, auth):
+                _request(self, 'POST', _build_nodes_path(parsed_args.uuid),
+                         auth, body={'node': node})
             return f'node {node}'
 
         output.delete_each(self, parsed_args.nodes, add, 'Added')
@@ -252,14 +279,17 @@ class RemovePoolNode(output.Command):
         parser = super().get_parser(prog_name)
         _add_uuid(parser)
         _add_nodes(parser)
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = scope.find_auth(self, parsed_args)
+
         def remove(node: str) -> str:
-            with _suggest_node(self, node):
-                client.request_ironic(
+            with _suggest_node(self, node, auth):
+                _request(
                     self, 'DELETE', f'{_build_nodes_path(parsed_args.uuid)}/'
-                                    + client.quote_name(node))
+                                    + client.quote_name(node), auth)
             return f'node {node}'
 
         output.delete_each(self, parsed_args.nodes, remove, 'Removed')
@@ -276,10 +306,12 @@ class ReplacePoolNode(output.ShowOne):
         _add_uuid(parser)
         parser.add_argument('node', metavar='<node>',
                             help='Node to remove (name or UUID)')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        with _suggest_node(self, parsed_args.node):
-            return _format_columns(self, create.reserve_nodes(
+        auth = scope.find_auth(self, parsed_args)
+        with _suggest_node(self, parsed_args.node, auth):
+            return _reserve_nodes(
                 self, _build_nodes_path(parsed_args.uuid),
-                {'replaces': parsed_args.node}))
+                {'replaces': parsed_args.node}, auth)

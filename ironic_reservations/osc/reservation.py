@@ -204,10 +204,11 @@ def _check_is_no_group(cmd: command.Command, uuid: str, auth: Any) -> None:
     path = client.build_path(f'{client.PATH}/groups', uuid)
     with contextlib.suppress(exc.ClientException):
         client.request_ironic(cmd, 'GET', path, auth=auth)
+        words = f'{uuid} --all-projects' if auth else uuid
         raise IsGroup(
             f'{uuid} belongs to a group, not to an instance. Use "openstack '
-            f'baremetal reservation group {{show,set,delete}} {uuid}", or '
-            f'"openstack baremetal reservation list --group {uuid}".')
+            f'baremetal reservation group {{show,set,delete}} {words}", or '
+            f'"openstack baremetal reservation list --group {words}".')
 
 
 def read_reservation(cmd: command.Command, instance: str, query: client.Data,
@@ -232,8 +233,7 @@ class ShowReservation(output.ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = (scope.find_full_auth(self) if parsed_args.all_projects
-                else None)
+        auth = scope.find_auth(self, parsed_args)
         return format_columns(find_reservation(
             self, parsed_args.reservation, DETAILS, auth, unique=False))
 
@@ -250,8 +250,7 @@ class DeleteReservation(output.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = (scope.find_full_auth(self) if parsed_args.all_projects
-                else None)
+        auth = scope.find_auth(self, parsed_args)
         query = ('?' + urllib.parse.urlencode({'host': parsed_args.host})
                  if parsed_args.host else '')
 

@@ -29,9 +29,19 @@ def add_all_projects(parser: argparse.ArgumentParser) -> None:
         help='Show all projects (system scope, admin only)')
 
 
+def find_auth(cmd: command.Command,
+              args: argparse.Namespace) -> plugin.BaseAuthPlugin | None:
+    """Return the authentication for a command with ``--all-projects``.
+
+    :returns: None for the user's own token.
+    :raises: CommandError.
+    """
+    return find_full_auth(cmd) if args.all_projects else None
+
+
 def choose_auth(cmd: command.Command, args: argparse.Namespace,
                 rows: str) -> plugin.BaseAuthPlugin | None:
-    """Return the authentication for a command with ``--all-projects``.
+    """Return the authentication for a list with ``--all-projects``.
 
     Without the option, an admin is informed that the list is limited to a
     project.

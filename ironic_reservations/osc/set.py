@@ -28,11 +28,13 @@ class SetReservation(output.Command):
         parser.add_argument(
             '--force', action='store_true',
             help='Change the host without checking both hosts in Nova')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         patch = options.build_patch(parsed_args)
-        auth = scope.find_full_auth(self) if parsed_args.host else None
+        auth = (scope.find_full_auth(self) if parsed_args.host
+                else scope.find_auth(self, parsed_args))
         row = reservation.find_reservation(
             self, parsed_args.reservation,
             (*reservation.IDENTIFIERS, 'host', 'state'), auth)

@@ -76,6 +76,24 @@ def report_candidates(cmd: command.Command, body: client.Data,
                    **kwargs)
 
 
+@contextlib.contextmanager
+def suggest_all_projects(cmd: command.Command, auth: Any) -> Iterator[None]:
+    """Print a hint if Ironic refuses a request of an admin in a project.
+
+    :param auth: of the request; None for the user's own token.
+    """
+    try:
+        yield
+    except (exc.Forbidden, exc.NotFound):
+        with _ignore_errors():
+            project = auth is None and scope.find_limited_project(cmd)
+            if project:
+                print_hint(cmd, f'The request was limited to project '
+                                f'{project}; use --all-projects for system '
+                                f'scope.')
+        raise
+
+
 def report_missing(cmd: command.Command, candidates: Iterable[str],
                    **kwargs: Any) -> None:
     """Print the names and UUIDs that no node has."""

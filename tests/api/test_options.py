@@ -370,8 +370,11 @@ TABLE = [
     ('group list', rows('%(group)s', column='UUID')),
     ('group list --limit 1', rows('%(group)s', column='UUID')),
     ('group list --marker %(group)s', rows(column='UUID')),
+    ('group show %(group)s --all-projects', policy('soft-spread', RACK,
+                                                   [1, 1])),
     ('group show %(group)s', policy('soft-spread', RACK, [1, 1])),
-    ('group delete %(group)s', says('Deleted group %(group)s\n')),
+    *((f'group delete %(group)s {args}', says('Deleted group %(group)s\n'))
+      for args in ('', '--all-projects')),
 
     *((f'pool create --resource-class {CLASS} --members 1 --project p {args}',
        expected) for args, expected in HOLD
@@ -390,6 +393,8 @@ TABLE = [
     (f'pool create --resource-class {CLASS} --members 4 --project p --level '
      f'by={RACK},policy=pack,segment=2', pool(4, policy=None, levels=[
          {'by': RACK, 'policy': 'pack', 'segment': 2}])),
+    (f'pool create --resource-class {CLASS} --members 1 --project p '
+     '--all-projects', pool(1, project_id='p')),
     ('pool list', rows('%(pool)s', column='UUID')),
     ('pool list --limit 1 --all-projects', rows('%(pool)s', column='UUID')),
     ('pool list --marker %(pool)s', rows(column='UUID')),
@@ -400,18 +405,22 @@ TABLE = [
     ('pool list', columns(
         'UUID,Project ID,Description,Total,Free,Reserved,Taken,'
         'Out Of Service,Healthy,Expires At')),
-    ('pool show %(pool)s', pool(1, description='Q1', reserved=1)),
+    *((f'pool show %(pool)s {args}', pool(1, description='Q1', reserved=1))
+      for args in ('', '--all-projects')),
     (f'pool set %(pool)s --expires-at {LATER} --description Q2',
      changes_pool('node-0', expires_at=LATER, description='Q2')),
     ("pool set %(pool)s --no-expiry --description ''",
      changes_pool('node-0', expires_at=None, description=None)),
-    ('pool set %(pool)s --expires-in 30d',
+    ('pool set %(pool)s --expires-in 30d --all-projects',
      changes_pool('node-0', description='Q1')),
-    ('pool add %(pool)s node-6', changes_pool('node-0', 'node-6')),
-    ('pool replace %(pool)s node-0', pool(1, free=1)),
+    *((f'pool add %(pool)s node-6 {args}', changes_pool('node-0', 'node-6'))
+      for args in ('', '--all-projects')),
+    ('pool replace %(pool)s node-0 --all-projects', pool(1, free=1)),
     ('pool replace %(pool)s node-0', changes_pool('node-5')),
-    ('pool remove %(pool)s node-0', says('Removed node node-0\n')),
-    ('pool delete %(pool)s', says('Deleted pool %(pool)s\n')),
+    *((f'pool remove %(pool)s node-0 {args}', says('Removed node node-0\n'))
+      for args in ('', '--all-projects')),
+    *((f'pool delete %(pool)s {args}', says('Deleted pool %(pool)s\n'))
+      for args in ('', '--all-projects')),
 
     ('history', rows('node-3', 'node-3')),
     ('history node-3', rows('%(i3)s', '%(old)s', '%(older)s',
@@ -475,11 +484,15 @@ TABLE = [
     ('set %(i2)s --host host-7 --expires-in 600',
      then('i2', host='host-7')),
     ('set node-1 --description burn-in', then('i1', description='burn-in')),
+    ('set node-1 --description burn-in --all-projects',
+     then('i1', description='burn-in')),
     ("set node-1 --description ''", then('i1', description=None)),
 
     ('group set %(group)s --expires-in 7d --description burn-in',
      changes_group(True, 'burn-in')),
     ('group set %(group)s --no-expiry', changes_group(False, None)),
+    ('group set %(group)s --no-expiry --all-projects',
+     changes_group(False, None)),
 
     ('delete node-2', says(
         'Deleted reservation of instance %(i2)s, node node-2\n')),
@@ -618,7 +631,7 @@ TABLE = [
 FAILING = [
     ('show %(group)s', 'belongs to a group'),
     ('group set %(group)s', 'Nothing to set: give --expires-in, '),
-    ('host delete host-0', 'only expired leases can be deleted'),
+    ('host delete host-0 --all-projects', 'only expired leases can be deleted'),
     (f'create --resource-class {CLASS} --group %(group)s --segment 0',
      'has no segment 0'),
     ('notice set %(u0)s --node node-1 --no-cordon', 'No notice '),

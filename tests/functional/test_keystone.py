@@ -395,6 +395,47 @@ def test_hints_about_the_scope(cloud, openstack, args, user, status, message):
         r' \(Request-ID: [^)]*\)', '', result.stderr) == message + '\n'
 
 
+POOL = 'cccccccc-2222-4333-8444-555555555555'
+
+
+@pytest.fixture
+def pool(cloud):
+    contract.check(cloud.callers['system-admin'].post(f'{OURS}/pools', json={
+        'uuid': POOL, 'project_id': cloud.projects['b'], 'members': 1,
+        'request': ANY}), 201)
+    yield
+    for table in 'pool_nodes', 'pools':
+        cloud.ironic.execute(f'DELETE FROM reservations_{table}')
+
+
+@pytest.mark.parametrize('args', [
+    'set of-b-1 --description x', f'group show {personas.GROUP_B}',
+    f'group set {personas.GROUP_B} --description x', f'pool show {POOL}',
+    f'pool set {POOL} --description x', f'pool add {POOL} free-2',
+    'pool create --resource-class gold --members 1 --project a',
+    'host delete h'])
+def test_all_projects_with_the_login_of_a_project(cloud, openstack, pool,
+                                                  args):
+    refusal, result = (
+        openstack(*args.split(), *option, username='admin',
+                  OS_PROJECT_NAME='admin', OS_PROJECT_DOMAIN_ID='default')
+        for option in ([], ['--all-projects']))
+    assert refusal.returncode == 1
+    assert 'project admin; use --all-projects ' in refusal.stderr
+    if args.startswith('host'):
+        assert 'only expired leases can be deleted' in result.stderr
+    else:
+        assert (result.returncode, result.stderr) == (0, '')
+
+
+def test_message_about_the_group_of_another_project(openstack, cloud):
+    result = openstack('show', personas.GROUP_B, '--all-projects',
+                       username='admin', OS_PROJECT_NAME='admin',
+                       OS_PROJECT_DOMAIN_ID='default')
+    assert (result.returncode, result.stdout) == (1, '')
+    assert f'{personas.GROUP_B} --all-projects"' in result.stderr
+
+
 @pytest.fixture(scope='module')
 def names(keystone):
     """Create equal names of projects and users in two domains; return IDs."""
