@@ -631,7 +631,8 @@ TABLE = [
 FAILING = [
     ('show %(group)s', 'belongs to a group'),
     ('group set %(group)s', 'Nothing to set: give --expires-in, '),
-    ('host delete host-0 --all-projects', 'only expired leases can be deleted'),
+    ('host delete host-0 --all-projects',
+     'only expired leases can be deleted'),
     (f'create --resource-class {CLASS} --group %(group)s --segment 0',
      'has no segment 0'),
     ('notice set %(u0)s --node node-1 --no-cordon', 'No notice '),
