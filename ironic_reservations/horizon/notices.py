@@ -50,10 +50,10 @@ class Cordon(pages.Action):
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the notices of the node that are not closed."""
         context.setdefault('action', self.make_form())
-        rows, _following = api.read_page(
-            service, '/notices', node=context['uuid'])
+        # A page of all notices may have only closed ones.
         context['rows'] = present_notices([
-            row for row in rows if row['state'] != 'closed'])
+            row for state in ('open', 'planned') for row in api.read_page(
+                service, '/notices', node=context['uuid'], state=state)[0]])
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from ironic_reservations.db import models
 from tests.dashboard import test_dashboard
 
 EVIL = test_dashboard.EVIL
@@ -64,6 +65,29 @@ def test_operator_cordons_and_uncordons(admin, cloud, fault):
     admin.open(f'notices/{fault.node_uuid}/uncordon/')
     admin.follow('button', 'Uncordon')
     assert 'had no open cordon' in page.inner_text('body')
+
+
+def test_open_notices_behind_a_long_history(admin, cloud, ironic, fault):
+    service = cloud.admin.baremetal_reservations
+    old, = service.create_notices('fault', nodes=['gold-1'], ticket='RMA-0')
+    service.close_notices(old)
+    names = ', '.join(column.name for column in models.Notice.__table__.columns
+                      if column.name not in ('id', 'number'))
+    # More than fit into a page.
+    ironic.execute(
+        f'INSERT INTO reservations_notices (number, {names}) '
+        f'WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 '
+        f'FROM numbers WHERE n < 1000) SELECT n, {names} '
+        f'FROM reservations_notices, numbers WHERE uuid = :u', u=old.uuid)
+    service.create_notices('maintenance', nodes=['gold-1'], ticket='RMA-8')
+    service.create_notices('maintenance', nodes=['gold-1'], ticket='RMA-9',
+                           starts_at='2999-12-31T18:00:00Z')
+    for path in 'cordon', 'uncordon':
+        admin.open(f'notices/{fault.node_uuid}/{path}/')
+        assert re.findall(r'RMA-\d', admin.main.inner_text()) == [
+            'RMA-7', 'RMA-8', 'RMA-9']
+    ironic.execute('DELETE FROM reservations_notices WHERE uuid = :u',
+                   u=old.uuid)
 
 
 def test_cordon_is_refused(admin, cloud, fault):
