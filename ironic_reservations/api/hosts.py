@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles requests for host leases: /v1/reservations/hosts."""
 
-import operator
 from typing import Any
 
 from wsme import types as wtypes
 
+from ironic_reservations import exception
+from ironic_reservations.api import markers
 from ironic_reservations.api import requests
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.reservations import host_leases
 
 LIST_QUERY = schema.query_validator(
-    host=schema.NAME, limit=schema.POSITIVE, marker=schema.NAME)
+    host=schema.NAME, limit=schema.POSITIVE, marker={
+        **schema.NAME, 'maxLength': schema.MARKER['maxLength']})
 
 ACQUIRE_BODY = schema.Validator(schema.closed_object({
     'holder': schema.UUID,
@@ -42,10 +44,28 @@ def list_host_leases() -> dict[str, Any]:
     query = requests.read_query(LIST_QUERY)
     requests.get_caller().authorize('hosts')
     limit = responses.pop_limit(query)
+    after = _read_marker(query.pop('marker', None))
     return responses.make_page(
-        'hosts', host_leases.find_leases(limit + 1, **query), limit,
+        'hosts', host_leases.find_leases(limit + 1, after, **query), limit,
         lambda lease: responses.make_json(Host, vars(lease)),
-        operator.attrgetter('host'), '/hosts')
+        lambda lease: markers.encode('hosts', [lease.host]), '/hosts')
+
+
+def _read_marker(marker: str | None) -> str | None:
+    """Return the last host of the previous page; None for the first page.
+
+    :param marker: marker of that host, or its name.
+    :raises: InvalidInput.
+    """
+    if marker is not None and host_leases.find_leases(1, host=marker):
+        return marker
+    try:
+        after = markers.decode(marker, 'hosts', [str])
+    except exception.InvalidInput:
+        raise exception.InvalidInput(
+            'marker', 'must come from a "next" link, or be a compute host in '
+                      'the list', got=marker)
+    return after[0] if after else None
 
 
 def acquire_host_lease(host: str) -> dict[str, Any]:

@@ -313,12 +313,25 @@ def test_list_leases(ironic):
     assert [row['host'] for row in leases(ironic)] == names
     assert [row['host'] for row in leases(
         ironic, marker='compute-1')] == names[3:]
-    # The marker may be a host that has been given up.
-    assert [row['host'] for row in leases(
-        ironic, marker='b', limit=2)] == names[2:4]
     assert leases(ironic, host='compute') == []
     assert [[row['host'] for row in page] for page in ironic.pages(
         HOSTS, 'hosts', limit=2)] == [names[:2], names[2:4], names[4:]]
+
+
+def test_marker_of_a_lease(ironic):
+    """It stays valid when the lease is given up."""
+    names = ['a', '\N{SNOWMAN}' * 255]
+    for name in names:
+        put(ironic, host=name)
+    page = ironic.http.get(HOSTS, params={'limit': 1}).json()
+    marker = page['next'].rpartition('marker=')[2]
+    assert marker != 'a'
+    contract.check(ironic.http.delete(path('a'), params={'holder': ONE}), 204)
+    assert [row['host'] for row in leases(ironic, marker=marker)] == names[1:]
+    # A name that no host has.
+    for text in 'a', 'b', marker[:-1]:
+        response = ironic.http.get(HOSTS, params={'marker': text})
+        assert contract.check(response, 400).startswith('marker: ')
 
 
 # Writes with a holder
