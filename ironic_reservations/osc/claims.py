@@ -16,13 +16,19 @@ from ironic_reservations.osc import suggestions
 #: The key of a server's metadata that names a reservation or a group.
 METADATA = 'reservations:claim'
 
-_FIELDS = 'instance_uuid,node_uuid,node_name,host,state,project_id'
+_FIELDS = ('instance_uuid,node_uuid,node_name,host,state,project_id,group,'
+           'health,notices')
 
 #: Maximum number of nodes in a sentence.
 _MAX_NODES = 8
 
-#: Causes in a dry run that do not prevent a claim of the node.
-_EXPECTED = ('candidate_nodes', 'reserved')
+#: Causes in a dry run that do not prevent a claim of the node, and the prefix
+#: of others.
+_EXPECTED = ('candidate_nodes', 'pool', 'reserved')
+_DEDICATED = 'dedicated:'
+
+#: The default of [reservations] refuse_health, which the API does not show.
+_REFUSED_HEALTH = ('Critical',)
 
 
 def explain_claim(cmd: command.Command, claim: str, body: client.Data,
@@ -65,13 +71,10 @@ def _read_reservations(cmd: command.Command, claim: str,
                 cmd, 'GET', f'{path}?fields={_FIELDS}', **kwargs)]
     except exc.NotFound:
         pass
-    path = client.build_path(f'{client.PATH}/groups', uuid)
-    try:
-        group = client.request_ironic(cmd, 'GET', path, **kwargs)
-    except exc.NotFound:
-        return []
-    return [member for member in client.complete_group(
-        cmd, group, **kwargs)['reservations']
+    # A group itself does not show the notices of its members.
+    query = {'group': path.rpartition('/')[2], 'fields': _FIELDS}
+    return [member for member in client.read_list(
+        cmd, 'reservations', query, **kwargs)
         if not colon or str(member['group'].get('segment')) == segment]
 
 
@@ -90,8 +93,10 @@ def _match_nodes(cmd: command.Command, claimable: list[client.Data],
                 'matching_nodes': 0}
     usable = [row for row in candidates if _is_usable(cmd, row, **kwargs)]
     if len(usable) < len(candidates):
-        text += '; in maintenance or retired: ' + _join(
-            [row for row in candidates if row not in usable], _format_node)
+        text += ('; in maintenance or retired, with an open cordon or '
+                 'critical health: ' + _join([
+                     row for row in candidates if row not in usable],
+                     _format_node))
     if not usable:
         return {'claim': text, 'matching_nodes': 0}
     nodes = [row['node_uuid'] for row in usable]
@@ -102,7 +107,8 @@ def _match_nodes(cmd: command.Command, claimable: list[client.Data],
         cmd, 'POST', f'{client.PATH}?dry_run=true', body=body, **kwargs)
     suggestions.report_ignored(cmd, response)
     obstacles = [row for row in response['explanation']['eliminated']
-                 if row['by'] not in _EXPECTED]
+                 if row['by'] not in _EXPECTED
+                 and not row['by'].startswith(_DEDICATED)]
     matching = len(nodes) - sum(row['nodes'] for row in obstacles)
     columns = {'claim': f'{text}; {matching} of {len(claimable)} match',
                'matching_nodes': matching}
@@ -123,11 +129,16 @@ def _is_among(row: client.Data, names: Sequence[str]) -> bool:
 
 
 def _is_usable(cmd: command.Command, row: client.Data, **kwargs: Any) -> bool:
-    """Return whether a held node is neither in maintenance nor retired.
+    """Return whether the state of a held node allows a claim.
 
-    A dry run counts such a node as reserved, but a claim of it is refused. A
-    node that the user may not see counts as usable.
+    A dry run counts a node that is in maintenance, retired, cordoned or of a
+    refused health as reserved, but a claim of it is refused. A node that the
+    user may not see counts as neither in maintenance nor retired.
     """
+    if row['health'] in _REFUSED_HEALTH or any(
+            notice['cordon'] and notice['state'] == 'open'
+            for notice in row['notices']):
+        return False
     try:
         node = client.request_ironic(
             cmd, 'GET', f'/v1/nodes/{row["node_uuid"]}?fields='
