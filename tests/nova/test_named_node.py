@@ -81,13 +81,13 @@ class TestNamedNode(base.TestCase):
                 {'availability_zone': 'nova::one'},
             'compute:servers:create:requested_destination':
                 {'hypervisor_hostname': 'one'}}
-        for allowed in None, *requests:
-            if allowed:
+        for ours in None, *requests:
+            if ours:
                 self.policy.set_rules({
-                    name: 'project_id:%(project_id)s' if name == allowed
+                    name: 'project_id:%(project_id)s' if name == ours
                     else '!' for name in requests}, overwrite=False)
             for name, request in requests.items():
-                if name == allowed:
+                if name == ours:
                     server = self.boot(self.gold, **request)
                     self.assert_on('one', server)
                     self.delete(server)
