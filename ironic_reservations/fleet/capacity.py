@@ -29,9 +29,9 @@ COLUMNS = ('resource_class', 'owner', 'lessee', 'pool_project_id',
 # The key by which nodes are summed by the project that has them.
 _PROJECT = 'project_id'
 
-# What a project may know of a node that is reserved for it but that it may not
-# see; the reservation shows the same.
-_RESERVED_KEYS = (_PROJECT, 'resource_class')
+# What a project must not know of a node that is reserved for it but that it
+# may not see. Its reservations show the class, and domains by a capability.
+_HIDDEN_KEYS = {*COLUMNS} - {'project_id', 'resource_class'}
 
 #: Numbers in a row; the last only if a host was requested.
 _COUNTS = ('total', *constants.NODE_STATES, 'claimable', 'held')
@@ -139,7 +139,7 @@ def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
     :param by: sum the rows that are equal in these keys, each one of
         ``COLUMNS`` or ``capability:NAME``. With ``project_id``, a filter that
         is restricted to a project counts all nodes that it has. Those that it
-        may not see have None for all keys except ``_RESERVED_KEYS``.
+        may not see have None for ``_HIDDEN_KEYS``.
     :returns: rows, and the age of the counts in seconds.
     """
     fleet, age = counts.get_fleet(
@@ -307,15 +307,14 @@ def _yield_sums(groups: Iterable[profiles.ProfileGroup],
     for group in groups:
         is_visible = node_filter.sees(group.node)
         values = [_get_value(group, key)
-                  if is_visible or key in _RESERVED_KEYS else None
+                  if is_visible or key not in _HIDDEN_KEYS else None
                   for key in by]
         is_healthy = group.facts.facts.get('healthy') == '1'
-        for profile in (group.profiles if is_visible and any(names)
-                        else [group.whole]):
+        for profile in group.profiles if any(names) else [group.whole]:
             numbers = node_filter.count_nodes(profile)
             _add_numbers(sums, tuple(
-                profile.capabilities.get(name) if name and is_visible
-                else value for name, value in zip(names, values, strict=True)),
+                value if name is None else profile.capabilities.get(name)
+                for name, value in zip(names, values, strict=True)),
                 numbers and (*numbers, numbers[0] if is_healthy else 0))
     for position, key in sorted(((_make_sort_text(key), key) for key in sums),
                                 key=operator.itemgetter(0)):

@@ -67,7 +67,7 @@ def test_capacity_by_project(cloud):
 
 
 def test_node_that_the_project_may_not_see(cloud):
-    """Only the number and the class of a node of B are shown to A."""
+    """A node of B is shown to A only as hardware."""
     a, b = cloud.projects['a'], cloud.projects['b']
     cloud.hold('system-admin', project_id=a, candidate_nodes=['of-b-2'])
     cloud.set_node('of-b-2', shard='s1', conductor_group='g1', properties=(
@@ -87,7 +87,7 @@ def test_node_that_the_project_may_not_see(cloud):
     visible = (a, None, '', None, None, 1)
     assert count('system-reader', shard='s1') == [
         (b, 's1', 'g1', None, 'r1', 1)]
-    assert count('a-member') == [('', None, None, None, None, 1), visible]
+    assert count('a-member') == [('', None, None, None, 'r1', 1), visible]
     for query in {'shard': 's1'}, {'conductor_group': 'g1'}:
         assert count('a-member', **query) == []
     assert count('a-member', conductor_group='') == [visible]
