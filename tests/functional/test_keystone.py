@@ -402,7 +402,7 @@ POOL = 'cccccccc-2222-4333-8444-555555555555'
 def pool(cloud):
     contract.check(cloud.callers['system-admin'].post(f'{OURS}/pools', json={
         'uuid': POOL, 'project_id': cloud.projects['b'], 'members': 1,
-        'request': ANY}), 201)
+        'request': {**ANY, 'candidate_nodes': ['of-b-2']}}), 201)
     yield
     for table in 'pool_nodes', 'pools':
         cloud.ironic.execute(f'DELETE FROM reservations_{table}')
