@@ -181,9 +181,10 @@ _RESPONSE_HEADERS = {
 _VERSION_PARAMETER = {
     'name': version.HEADER, 'in': 'header', 'required': False,
     'description': 'Version of the Bare Metal API. No version changes the '
-                   'behaviour of these calls.',
-    'schema': {'type': 'string', 'pattern': r'^(?:latest|1\.[1-9][0-9]*)?$',
-               'default': version.MIN_VERSION}}
+                   'behaviour of these calls. The last one of a list with '
+                   'commas counts.',
+    'schema': {'type': 'string', 'default': version.MIN_VERSION, 'pattern':
+               r'^(?:.*,)?[ \t]*(?:latest|1\.[1-9][0-9]*)?[ \t]*$'}}
 
 
 class Call:

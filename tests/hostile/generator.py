@@ -281,6 +281,14 @@ def valid_flavor(value):
         for name, amount in amounts(value).items())
 
 
+def valid_properties(value):
+    """What properties of an image mean, beyond their form."""
+    return all(
+        text is None or not key.startswith('reservations:') and (
+            text in ('required', 'forbidden') or not key.startswith('trait:'))
+        for key, text in (value or {}).items())
+
+
 def amounts(specs):
     """The sums of resources by class; None for one that is no amount."""
     sums = {}
@@ -368,10 +376,8 @@ def valid_body(value, adopt=False, dry_run=False):
                 isinstance(item, dict)
                 and item.keys() <= {'id', 'min_ram', 'properties'}
                 and valid_size(item.get('min_ram'))
-                and valid_specs(item.get('properties')) and all(
-                    text in ('required', 'forbidden', None)
-                    for key, text in (item.get('properties') or {}).items()
-                    if key.startswith('trait:')))
+                and valid_specs(item.get('properties'))
+                and (adopt or valid_properties(item.get('properties'))))
         else:
             good = False
         if not good:

@@ -2,7 +2,8 @@
 """Random requests to a real Ironic.
 
 IRONIC_RESERVATIONS_HOSTILE_REQUESTS is the number of requests that each test
-sends. IRONIC_RESERVATIONS_HOSTILE_SEED repeats those of a run that has failed.
+sends. They are the same each time, unless IRONIC_RESERVATIONS_HOSTILE_SEED is
+another number or "random".
 """
 
 import base64
@@ -55,10 +56,11 @@ def how_many():
 
 @pytest.fixture
 def pick():
-    seed = int(os.environ.get('IRONIC_RESERVATIONS_HOSTILE_SEED')
-               or random.randrange(2 ** 32))
+    seed = os.environ.get('IRONIC_RESERVATIONS_HOSTILE_SEED', '0')
+    if seed == 'random':
+        seed = random.randrange(2 ** 32)
     print(f'IRONIC_RESERVATIONS_HOSTILE_SEED={seed}')
-    return random.Random(seed)
+    return random.Random(int(seed))
 
 
 @contextlib.contextmanager
