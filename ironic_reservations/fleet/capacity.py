@@ -31,7 +31,7 @@ _PROJECT = 'project_id'
 
 # What a project must not know of a node that is reserved for it but that it
 # may not see. Its reservations show the class, and domains by a capability.
-_HIDDEN_KEYS = {*COLUMNS} - {'project_id', 'resource_class'}
+_HIDDEN_KEYS = {*COLUMNS} - {_PROJECT, 'resource_class'}
 
 #: Numbers in a row; the last only if a host was requested.
 _COUNTS = ('total', *constants.NODE_STATES, 'claimable', 'held')

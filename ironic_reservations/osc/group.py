@@ -31,12 +31,8 @@ COLUMNS = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
-def _request(cmd: command.Command, method: str, uuid: str, auth: Any,
-             **kwargs: Any) -> Any:
-    """Send a request for a group."""
-    with suggestions.suggest_all_projects(cmd, auth):
-        return client.request_ironic(
-            cmd, method, client.build_path(PATH, uuid), auth=auth, **kwargs)
+def _build_path(uuid: str) -> str:
+    return client.build_path(PATH, uuid)
 
 
 def format_member_domains(group: client.Data) -> output.Text:
@@ -189,8 +185,10 @@ class ShowGroup(output.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         auth = scope.find_auth(self, parsed_args)
-        return _format_columns(self, client.complete_group(
-            self, _request(self, 'GET', parsed_args.uuid, auth), auth=auth))
+        group = suggestions.send_request(
+            self, 'GET', _build_path(parsed_args.uuid), auth)
+        return _format_columns(self, client.complete_group(self, group,
+                                                           auth=auth))
 
 
 class SetGroup(output.Command):
@@ -211,8 +209,9 @@ class SetGroup(output.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         patch = options.build_patch(parsed_args)
-        _request(self, 'PATCH', parsed_args.uuid,
-                 scope.find_auth(self, parsed_args), body=patch)
+        suggestions.send_request(
+            self, 'PATCH', _build_path(parsed_args.uuid),
+            scope.find_auth(self, parsed_args), body=patch)
 
 
 class DeleteGroup(output.Command):
@@ -233,7 +232,8 @@ class DeleteGroup(output.Command):
             progress.update_line(self, 'group %s, %d reservations', uuid,
                                  before)
             try:
-                _request(self, 'DELETE', uuid, auth)
+                suggestions.send_request(self, 'DELETE', _build_path(uuid),
+                                         auth)
             except exc.ClientException:
                 self._report_released(uuid, before, auth)
                 raise
@@ -243,9 +243,9 @@ class DeleteGroup(output.Command):
             output.delete_each(self, parsed_args.uuids, delete)
 
     def _count_members(self, uuid: str, auth: Any) -> int:
-        return len(client.complete_group(
-            self, _request(self, 'GET', uuid, auth), auth=auth,
-        )['reservations'])
+        group = suggestions.send_request(self, 'GET', _build_path(uuid), auth)
+        return len(client.complete_group(self, group,
+                                         auth=auth)['reservations'])
 
     def _report_released(self, uuid: str, before: int, auth: Any) -> None:
         """Print how many members a failed deletion has released."""

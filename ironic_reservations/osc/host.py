@@ -72,9 +72,9 @@ class DeleteHost(output.Command):
         auth = scope.find_auth(self, parsed_args)
 
         def delete(host: str) -> str:
-            with suggestions.suggest_all_projects(self, auth):
-                client.request_ironic(self, 'DELETE', f'{client.PATH}/hosts/'
-                                      + client.quote_name(host), auth=auth)
+            suggestions.send_request(
+                self, 'DELETE', f'{client.PATH}/hosts/'
+                                + client.quote_name(host), auth)
             return f'host {host}'
 
         output.delete_each(self, parsed_args.hosts, delete)

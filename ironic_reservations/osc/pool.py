@@ -29,13 +29,6 @@ NODE = ('node', 'domain', 'segment', 'state', 'health', 'instance_uuid',
         'notices')
 
 
-def _request(cmd: command.Command, method: str, path: str, auth: Any,
-             **kwargs: Any) -> Any:
-    """Send a request for a pool."""
-    with suggestions.suggest_all_projects(cmd, auth):
-        return client.request_ironic(cmd, method, path, auth=auth, **kwargs)
-
-
 def _reserve_nodes(cmd: command.Command, path: str, body: client.Data,
                    auth: Any) -> output.Columns:
     """POST a request that nodes join a pool; return the pool's columns."""
@@ -175,7 +168,7 @@ class ShowPool(output.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         auth = scope.find_auth(self, parsed_args)
-        return _format_columns(self, _request(
+        return _format_columns(self, suggestions.send_request(
             self, 'GET', client.build_path(PATH, parsed_args.uuid), auth),
             auth)
 
@@ -198,8 +191,9 @@ class SetPool(output.Command):
             options.select_values(parsed_args, 'expires_at', 'description')
             | ({'expires_at': ''} if parsed_args.no_expiry else {}),
             'expires_at', 'description', 'no_expiry')
-        _request(self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
-                 scope.find_auth(self, parsed_args), body=patch)
+        suggestions.send_request(
+            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
+            scope.find_auth(self, parsed_args), body=patch)
 
 
 class DeletePool(output.Command):
@@ -216,7 +210,8 @@ class DeletePool(output.Command):
         auth = scope.find_auth(self, parsed_args)
 
         def delete(uuid: str) -> str:
-            _request(self, 'DELETE', client.build_path(PATH, uuid), auth)
+            suggestions.send_request(self, 'DELETE',
+                                     client.build_path(PATH, uuid), auth)
             return f'pool {uuid}'
 
         output.delete_each(self, parsed_args.uuids, delete)
@@ -262,8 +257,9 @@ class AddPoolNode(output.Command):
 
         def add(node: str) -> str:
             with _suggest_node(self, node, auth):
-                _request(self, 'POST', _build_nodes_path(parsed_args.uuid),
-                         auth, body={'node': node})
+                suggestions.send_request(
+                    self, 'POST', _build_nodes_path(parsed_args.uuid), auth,
+                    body={'node': node})
             return f'node {node}'
 
         output.delete_each(self, parsed_args.nodes, add, 'Added')
@@ -287,7 +283,7 @@ class RemovePoolNode(output.Command):
 
         def remove(node: str) -> str:
             with _suggest_node(self, node, auth):
-                _request(
+                suggestions.send_request(
                     self, 'DELETE', f'{_build_nodes_path(parsed_args.uuid)}/'
                                     + client.quote_name(node), auth)
             return f'node {node}'

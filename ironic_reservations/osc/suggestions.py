@@ -94,6 +94,16 @@ def suggest_all_projects(cmd: command.Command, auth: Any) -> Iterator[None]:
         raise
 
 
+def send_request(cmd: command.Command, method: str, path: str, auth: Any,
+                 **kwargs: Any) -> Any:
+    """Send a request to Ironic, see ``suggest_all_projects``.
+
+    :param kwargs: see ``client.request_ironic``.
+    """
+    with suggest_all_projects(cmd, auth):
+        return client.request_ironic(cmd, method, path, auth=auth, **kwargs)
+
+
 def report_missing(cmd: command.Command, candidates: Iterable[str],
                    **kwargs: Any) -> None:
     """Print the names and UUIDs that no node has."""
