@@ -308,6 +308,17 @@ class Operator:
         for host in self.cloud.hosts:
             self.wait_for_report(host, before[host])
 
+    def start_host(self, host):
+        """Start nova-compute, and wait until it reports to Nova."""
+        before = self.report_times()[host]
+        self.cloud.start(host)
+        self.wait_for_report(host, before)
+
+    def restart_host(self, host):
+        # The old process reports until it has ended.
+        self.cloud.stop(host)
+        self.start_host(host)
+
     def wait_for_report(self, host, since, timeout=SOON):
         def check():
             assert self.report_times()[host] > since

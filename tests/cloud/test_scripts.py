@@ -36,26 +36,50 @@ def configured(cloud, host, **sections):
         conf.setdefault(section, {}).update(options)
     services.write_conf(path, conf)
     try:
-        test_switching.restart(cloud, host)
+        cloud.restart_host(host)
         yield
     finally:
         path.write_text(text)
-        test_switching.restart(cloud, host)
+        cloud.restart_host(host)
 
 
-@pytest.mark.parametrize('options', [
-    ('--availability-zone', 'nova::{}'),
-    pytest.param(('--hypervisor-hostname', '{}', '--os-compute-api-version',
-                  '2.74'), marks=pytest.mark.long),
-], ids=('zone', 'hypervisor'))
-def test_node_is_named(cloud, options):
-    node = cloud.nodes()[-1]
-    options = [option.format(node.name) for option in options]
-    server = cloud.create(*options)
+def create_on_hypervisor(cloud, name, connection):
+    """Request a server on a named hypervisor; return Nova's response.
+
+    The command cannot with openstacksdk before 4.19.
+    """
+    options = cloud.server_options()
+    return connection.compute.post('/servers', microversion='2.74', json={
+        'server': {'name': 'server', 'hypervisor_hostname': name,
+                   'flavorRef': options['flavor_id'],
+                   'imageRef': options['image_id'],
+                   'networks': options['networks']}})
+
+
+def assert_only(cloud, server, node):
+    """Check that a server is the only one, and on which node it is."""
     [reservation] = cloud.reservations()
     assert (reservation['instance_uuid'], reservation['node_uuid']) == (
-        server['id'], node.id)
+        server, node.id)
+
+
+def test_node_is_named_in_zone(cloud):
+    node = cloud.nodes()[-1]
+    options = '--availability-zone', f'nova::{node.name}'
+    server = cloud.create(*options)
+    assert_only(cloud, server['id'], node)
     assert 'Policy doesn\'t allow' in refuse(cloud, *options, user='demo')
+
+
+@pytest.mark.long
+def test_node_is_named_as_hypervisor(cloud):
+    node = cloud.nodes()[-1]
+    response = create_on_hypervisor(cloud, node.name, cloud.connection)
+    server = response.json()['server']['id']
+    assert cloud.settle([server]) == {server: 'ACTIVE'}
+    assert_only(cloud, server, node)
+    assert create_on_hypervisor(
+        cloud, node.name, cloud.demo).status_code == 403
 
 
 @pytest.fixture
@@ -79,9 +103,8 @@ def test_node_without_the_filter(without_filter):
     """A reservation of the node, or the metadata, names it."""
     cloud = without_filter
     first, second = cloud.nodes()[-2:]
-    assert f'Compute host {first.name} could not be found' in refuse(
-        cloud, '--hypervisor-hostname', first.name,
-        '--os-compute-api-version', '2.74')
+    assert f'Compute host {first.name} could not be found' in (
+        create_on_hypervisor(cloud, first.name, cloud.connection).text)
     assert 'No such host' in cloud.fail_to_boot(
         availability_zone=f'nova::{first.name}')
     [server] = cloud.servers()
@@ -222,7 +245,7 @@ def test_heal_allocations(cloud):
     cloud.cloud.stop(reservation['host'])
     cloud.connection.placement.delete(path)
     assert heal() == 0
-    cloud.cloud.start(reservation['host'])
+    cloud.start_host(reservation['host'])
     eventually(cloud.assert_consistent)
     test_switching.assert_no_orphans(cloud)
 
@@ -237,8 +260,7 @@ def zone(cloud, name, host):
         yield aggregate
     finally:
         # Nova keeps a host with servers in its zone.
-        for server in cloud.servers():
-            cloud.act('server', 'delete', '--wait', server.id)
+        cloud.empty()
         compute.remove_host_from_aggregate(aggregate, host)
         compute.delete_aggregate(aggregate)
 

@@ -54,14 +54,6 @@ def find_uuids(cloud, *servers):
               if port.device_id in servers)]
 
 
-def restart(cloud, host):
-    """Restart nova-compute, and wait until it reports to Nova."""
-    before = cloud.report_times()[host]
-    cloud.cloud.stop(host)
-    cloud.cloud.start(host)
-    cloud.wait_for_report(host, before)
-
-
 def places(cloud):
     """Return by server its host, its compute node, and its providers."""
     providers = collections.defaultdict(set)
@@ -188,7 +180,7 @@ def test_running_cloud(cloud):
 
     cloud.configure(trial_cloud.DRIVER, 'per_node', adopt=True)
     for host in hosts:
-        restart(cloud, host)
+        cloud.restart_host(host)
     eventually(lambda: assert_on_rows_of_nodes(cloud))
     use(cloud, others[0], others[2])
     # The audit does not list servers that were migrated back.
@@ -205,7 +197,7 @@ def test_running_cloud(cloud):
                         'reservations' if one_row else 'per_node', adopt=True)
         for other in hosts:
             if other != host:
-                restart(cloud, other)
+                cloud.restart_host(other)
         cloud.cloud.stop(host)
         cloud.cloud.start(host)
         kills.append(kill_during_migration(cloud, host))
@@ -222,12 +214,12 @@ def test_running_cloud(cloud):
 
     cloud.configure(trial_cloud.DRIVER, 'reservations', adopt=True)
     for host in hosts:
-        restart(cloud, host)
+        cloud.restart_host(host)
     eventually(lambda: assert_all_on_one_row(cloud))
     # A host with one row keeps it, regardless of the configuration.
     cloud.configure(trial_cloud.DRIVER)
     for host in hosts:
-        restart(cloud, host)
+        cloud.restart_host(host)
     assert_all_on_one_row(cloud)
     use(cloud, others[0], others[3])
 
