@@ -30,7 +30,7 @@ COLUMNS = ('resource_class', 'owner', 'lessee', 'pool_project_id',
 _PROJECT = 'project_id'
 
 # What a project must not know of a node that is reserved for it but that it
-# may not see. Its reservations show the class, and domains by a capability.
+# may not see. It knows the hardware, so the class and capabilities are shown.
 _HIDDEN_KEYS = {*COLUMNS} - {_PROJECT, 'resource_class'}
 
 #: Numbers in a row; the last only if a host was requested.

@@ -11,13 +11,14 @@ from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 
 #: The key of a server's metadata that names a reservation or a group.
 METADATA = 'reservations:claim'
 
 _FIELDS = ('instance_uuid,node_uuid,node_name,host,state,project_id,group,'
-           'health,notices')
+           'health,maintenance,notices')
 
 #: Maximum number of nodes in a sentence.
 _MAX_NODES = 8
@@ -44,7 +45,7 @@ def explain_claim(cmd: command.Command, claim: str, body: client.Data,
     """
     try:
         # A claim cannot use the reservations of other projects.
-        project = body.get('project_id')
+        project = body.get('project_id') or scope.find_project(cmd, **kwargs)
         reservations = [row for row in _read_reservations(cmd, claim, **kwargs)
                         if project in (None, row['project_id'])]
     except exceptions.CommandError as error:
@@ -133,19 +134,19 @@ def _is_usable(cmd: command.Command, row: client.Data, **kwargs: Any) -> bool:
 
     A dry run counts a node that is in maintenance, retired, cordoned or of a
     refused health as reserved, but a claim of it is refused. A node that the
-    user may not see counts as neither in maintenance nor retired.
+    user may not see does not count as retired.
     """
-    if row['health'] in _REFUSED_HEALTH or any(
+    if row['maintenance'] or row['health'] in _REFUSED_HEALTH or any(
             notice['cordon'] and notice['state'] == 'open'
             for notice in row['notices']):
         return False
     try:
         node = client.request_ironic(
-            cmd, 'GET', f'/v1/nodes/{row["node_uuid"]}?fields='
-                        'maintenance,retired', **kwargs)
+            cmd, 'GET', f'/v1/nodes/{row["node_uuid"]}?fields=retired',
+            **kwargs)
     except exc.ClientException:
         return True
-    return not (node.get('maintenance') or node.get('retired'))
+    return not node.get('retired')
 
 
 def _join(rows: Sequence[client.Data],

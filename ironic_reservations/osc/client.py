@@ -48,6 +48,10 @@ PLACEMENT = '1.28'
 PAUSE = 1
 
 
+#: Errors of requests that may succeed in system scope.
+OUT_OF_SCOPE = exc.Forbidden, exc.NotFound
+
+
 class NoResponse(ksa_exc.ConnectFailure):
     """An endpoint does not respond; the message is one line with its URL."""
 

@@ -18,6 +18,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
+from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 
@@ -49,9 +50,11 @@ class CreateReservation(output.ShowOne):
         options.add_policies(parser).add_argument(
             '--segment', type=units.parse_number, metavar='<number>',
             help='Number of the segment to join; it must lack a member')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = scope.find_auth(self, parsed_args)
         instance = parsed_args.instance_uuid or uuidutils.generate_uuid()
         group = options.read_policy(parsed_args)
         if group and parsed_args.group is None:
@@ -71,10 +74,11 @@ class CreateReservation(output.ShowOne):
         if parsed_args.group is not None:
             body['group'] = {'uuid': parsed_args.group, **group}
         if parsed_args.dry_run:
-            return show_dry_run(self, client.PATH, body)
-        with client.report_lost_response(self, 'instance', instance, 'show'):
+            return show_dry_run(self, client.PATH, body, auth=auth)
+        with client.report_lost_response(self, 'instance', instance,
+                                         scope.add_option('show', auth)):
             return reservation.format_columns(
-                reserve_nodes(self, client.PATH, body))
+                reserve_nodes(self, client.PATH, body, auth=auth))
 
 
 def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
@@ -88,7 +92,8 @@ def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
     :raises: exc.ClientException.
     """
     try:
-        with _report_owner(cmd, body, **kwargs):
+        with suggestions.suggest_all_projects(
+                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
             response = _send_request(cmd, url, body, **kwargs)
     except exc.BadRequest:
         for by in suggestions.list_group_keys(body):
@@ -119,9 +124,9 @@ def _report_owner(cmd: command.Command, body: client.Data,
     except (exc.NotFound, exc.Conflict):
         ident = body.get('claim') or body.get('group', {}).get('uuid')
         if ident:
-            token = client.get_access(cmd)
-            _check_owner(cmd, ident.partition(':')[0], body.get(
-                'project_id', token and token.project_id), **kwargs)
+            _check_owner(
+                cmd, ident.partition(':')[0], body.get('project_id')
+                or scope.find_project(cmd, **kwargs), **kwargs)
         raise
 
 
@@ -200,7 +205,8 @@ def show_dry_run(cmd: output.ShowOne, url: str, body: client.Data,
     :param kwargs: arguments of the request, such as another ``auth``.
     """
     try:
-        with _report_owner(cmd, body, **kwargs):
+        with suggestions.suggest_all_projects(
+                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
             response = client.request_ironic(
                 cmd, 'POST', f'{url}?dry_run=true', body=body, **kwargs)
     except exc.BadRequest:

@@ -136,9 +136,11 @@ class CreateGroup(output.ShowOne):
             '--uuid', metavar='<uuid>',
             help='Group UUID (default: generated). Repeating a request with '
                  'the same UUID returns the same group')
+        scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = scope.find_auth(self, parsed_args)
         uuid = parsed_args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid,
                 'members': parsed_args.instances or parsed_args.members,
@@ -147,10 +149,12 @@ class CreateGroup(output.ShowOne):
                 'request': options.build_request_spec(self, parsed_args),
                 **options.build_owner(self, parsed_args)}
         if parsed_args.dry_run:
-            return create.show_dry_run(self, PATH, body)
-        with client.report_lost_response(self, 'group', uuid, 'group show'):
+            return create.show_dry_run(self, PATH, body, auth=auth)
+        with client.report_lost_response(
+                self, 'group', uuid, scope.add_option('group show', auth)):
             return _format_columns(self, client.complete_group(
-                self, create.reserve_nodes(self, PATH, body)))
+                self, create.reserve_nodes(self, PATH, body, auth=auth),
+                auth=auth))
 
 
 class ListGroup(output.Lister):
@@ -232,18 +236,20 @@ class DeleteGroup(output.Command):
             progress.update_line(self, 'group %s, %d reservations', uuid,
                                  before)
             try:
-                suggestions.send_request(self, 'DELETE', _build_path(uuid),
-                                         auth)
+                client.request_ironic(self, 'DELETE', _build_path(uuid),
+                                      auth=auth)
             except exc.ClientException:
                 self._report_released(uuid, before, auth)
                 raise
             return f'group {uuid}'
 
-        with progress.show_line(self):
+        with suggestions.suggest_all_projects(
+                self, auth), progress.show_line(self):
             output.delete_each(self, parsed_args.uuids, delete)
 
     def _count_members(self, uuid: str, auth: Any) -> int:
-        group = suggestions.send_request(self, 'GET', _build_path(uuid), auth)
+        group = client.request_ironic(self, 'GET', _build_path(uuid),
+                                      auth=auth)
         return len(client.complete_group(self, group,
                                          auth=auth)['reservations'])
 

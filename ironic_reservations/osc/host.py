@@ -3,9 +3,6 @@
 
 import argparse
 
-from ironicclient import exc
-from osc_lib import exceptions
-
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
@@ -38,16 +35,9 @@ class ListHost(output.Lister):
         names = DETAILS if parsed_args.long else COLUMNS
         auth = scope.find_auth(self, parsed_args)
         filters = {'host': parsed_args.host, 'marker': parsed_args.marker}
-        try:
+        with suggestions.suggest_all_projects(self, auth):
             leases = list(client.read_list(self, 'reservations/hosts', filters,
                                            parsed_args.limit, auth=auth))
-        except exc.Forbidden:
-            project = auth is None and scope.find_limited_project(self)
-            if not project:
-                raise
-            raise exceptions.CommandError(
-                f'Project {project} may not list compute hosts; use '
-                f'--all-projects to list them in system scope.')
         rows = suggestions.report_empty(self, leases, 'compute hosts',
                                         filters, auth=auth)
         return output.format_headers(names), (
@@ -72,9 +62,10 @@ class DeleteHost(output.Command):
         auth = scope.find_auth(self, parsed_args)
 
         def delete(host: str) -> str:
-            suggestions.send_request(
+            client.request_ironic(
                 self, 'DELETE', f'{client.PATH}/hosts/'
-                                + client.quote_name(host), auth)
+                                + client.quote_name(host), auth=auth)
             return f'host {host}'
 
-        output.delete_each(self, parsed_args.hosts, delete)
+        with suggestions.suggest_all_projects(self, auth):
+            output.delete_each(self, parsed_args.hosts, delete)

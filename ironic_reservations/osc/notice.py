@@ -105,8 +105,9 @@ def _create(cmd: command.Command, args: argparse.Namespace,
             **options.select_values(
                 args, *(name for name in _REQUESTED if name in args)),
             **values}
-    with client.report_lost_response(cmd, 'notice', uuid,
-                                     'notice list --uuid', 'exist'):
+    with client.report_lost_response(
+            cmd, 'notice', uuid, scope.add_option('notice list', auth)
+            + ' --uuid', 'exist'):
         with _add_hints(cmd, nodes, auth, body.get('by')):
             response = client.request_ironic(cmd, 'POST', PATH, body=body,
                                              auth=auth)

@@ -181,9 +181,9 @@ def delete_each(cmd: command.Command, idents: Iterable[str],
     :param delete: deletes one resource and returns its description.
     :param verb: text before the description.
     :raises: CommandError if any could not be deleted, after the rest was
-        deleted.
+        deleted. Its cause is one of the errors, preferably of the scope.
     """
-    failures = []
+    failures: list[tuple[str, Exception]] = []
     for ident in idents:
         try:
             print(text.escape_controls(f'{verb} {delete(ident)}'),
@@ -191,9 +191,12 @@ def delete_each(cmd: command.Command, idents: Iterable[str],
         except client.NoPlugin:
             raise
         except (exc.ClientException, exceptions.CommandError) as error:
-            failures.append(f'{ident}: {error}')
+            failures.append((ident, error))
     if failures:
-        raise exceptions.CommandError('\n'.join(failures))
+        raise exceptions.CommandError('\n'.join(
+            f'{ident}: {error}' for ident, error in failures)) from min(
+                (error for _, error in failures),
+                key=lambda error: not isinstance(error, client.OUT_OF_SCOPE))
 
 
 def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -32,9 +32,8 @@ NODE = ('node', 'domain', 'segment', 'state', 'health', 'instance_uuid',
 def _reserve_nodes(cmd: command.Command, path: str, body: client.Data,
                    auth: Any) -> output.Columns:
     """POST a request that nodes join a pool; return the pool's columns."""
-    with suggestions.suggest_all_projects(cmd, auth):
-        return _format_columns(
-            cmd, create.reserve_nodes(cmd, path, body, auth=auth), auth)
+    return _format_columns(
+        cmd, create.reserve_nodes(cmd, path, body, auth=auth), auth)
 
 
 def _add_uuid(parser: argparse.ArgumentParser) -> None:
@@ -124,10 +123,10 @@ class CreatePool(output.ShowOne):
                 **options.select_new_values(parsed_args, 'expires_at',
                                             'description')}
         if parsed_args.dry_run:
-            with suggestions.suggest_all_projects(self, auth):
-                return create.show_dry_run(self, PATH, body, auth=auth)
-        with client.report_lost_response(self, 'pool', uuid, 'pool show',
-                                         'exist'):
+            return create.show_dry_run(self, PATH, body, auth=auth)
+        with client.report_lost_response(
+                self, 'pool', uuid, scope.add_option('pool show', auth),
+                'exist'):
             return _reserve_nodes(self, PATH, body, auth)
 
 
@@ -210,11 +209,12 @@ class DeletePool(output.Command):
         auth = scope.find_auth(self, parsed_args)
 
         def delete(uuid: str) -> str:
-            suggestions.send_request(self, 'DELETE',
-                                     client.build_path(PATH, uuid), auth)
+            client.request_ironic(
+                self, 'DELETE', client.build_path(PATH, uuid), auth=auth)
             return f'pool {uuid}'
 
-        output.delete_each(self, parsed_args.uuids, delete)
+        with suggestions.suggest_all_projects(self, auth):
+            output.delete_each(self, parsed_args.uuids, delete)
 
 
 def _build_nodes_path(uuid: str) -> str:
@@ -228,8 +228,9 @@ def _suggest_node(cmd: command.Command, node: str,
     """Print the closest name after an error about an unknown node."""
     try:
         yield
-    except (exc.BadRequest, exc.NotFound):
-        suggestions.report_missing(cmd, [node], auth=auth)
+    except (exc.BadRequest, exc.NotFound) as error:
+        if not str(error).startswith('No pool'):
+            suggestions.report_missing(cmd, [node], auth=auth)
         raise
 
 
@@ -257,12 +258,13 @@ class AddPoolNode(output.Command):
 
         def add(node: str) -> str:
             with _suggest_node(self, node, auth):
-                suggestions.send_request(
-                    self, 'POST', _build_nodes_path(parsed_args.uuid), auth,
-                    body={'node': node})
+                client.request_ironic(
+                    self, 'POST', _build_nodes_path(parsed_args.uuid),
+                    body={'node': node}, auth=auth)
             return f'node {node}'
 
-        output.delete_each(self, parsed_args.nodes, add, 'Added')
+        with suggestions.suggest_all_projects(self, auth):
+            output.delete_each(self, parsed_args.nodes, add, 'Added')
 
 
 class RemovePoolNode(output.Command):
@@ -283,12 +285,13 @@ class RemovePoolNode(output.Command):
 
         def remove(node: str) -> str:
             with _suggest_node(self, node, auth):
-                suggestions.send_request(
+                client.request_ironic(
                     self, 'DELETE', f'{_build_nodes_path(parsed_args.uuid)}/'
-                                    + client.quote_name(node), auth)
+                                    + client.quote_name(node), auth=auth)
             return f'node {node}'
 
-        output.delete_each(self, parsed_args.nodes, remove, 'Removed')
+        with suggestions.suggest_all_projects(self, auth):
+            output.delete_each(self, parsed_args.nodes, remove, 'Removed')
 
 
 class ReplacePoolNode(output.ShowOne):

@@ -26,7 +26,15 @@ def add_all_projects(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--all-projects`` to a parser."""
     parser.add_argument(
         '--all-projects', action='store_true',
-        help='Show all projects (system scope, admin only)')
+        help='Use system scope, which includes all projects (admin only)')
+
+
+def add_option(name: str, auth: Any) -> str:
+    """Return the name of another command, with the option if it needs it.
+
+    :param auth: the authentication of this command, see ``find_auth``.
+    """
+    return f'{name} --all-projects' if auth else name
 
 
 def find_auth(cmd: command.Command,
@@ -37,6 +45,15 @@ def find_auth(cmd: command.Command,
     :raises: CommandError.
     """
     return find_full_auth(cmd) if args.all_projects else None
+
+
+def find_project(cmd: command.Command, auth: Any = None) -> str | None:
+    """Return the ID of the project of requests that name none.
+
+    :param auth: of the requests; None for the user's own token.
+    """
+    token = None if auth else client.get_access(cmd)
+    return None if token is None else token.project_id
 
 
 def choose_auth(cmd: command.Command, args: argparse.Namespace,

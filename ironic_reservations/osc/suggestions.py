@@ -77,14 +77,18 @@ def report_candidates(cmd: command.Command, body: client.Data,
 
 
 @contextlib.contextmanager
-def suggest_all_projects(cmd: command.Command, auth: Any) -> Iterator[None]:
+def suggest_all_projects(cmd: command.Command,
+                         auth: Any = None) -> Iterator[None]:
     """Print a hint if Ironic refuses a request of an admin in a project.
 
     :param auth: of the request; None for the user's own token.
     """
     try:
         yield
-    except (exc.Forbidden, exc.NotFound):
+    except (*client.OUT_OF_SCOPE, exceptions.CommandError) as error:
+        # That of delete_each has a cause.
+        if not isinstance(error.__cause__ or error, client.OUT_OF_SCOPE):
+            raise
         with _ignore_errors():
             project = auth is None and scope.find_limited_project(cmd)
             if project:

@@ -62,6 +62,8 @@ def explain_group(matcher: matching.Matcher, usage: quotas.Usage,
     :param members: number of members in the request.
     """
     verdict = explanation.explain_group(matcher, fleet, levels, members)
+    if usage.limits.project_id is None:
+        return verdict
     limited_verdict = dataclasses.replace(verdict, members=verdicts.Room(
         members, usage.count_available(matcher, fleet, levels)))
     if not verdict.is_enough or limited_verdict.is_enough:

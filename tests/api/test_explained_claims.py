@@ -33,8 +33,13 @@ def explain(ironic, monkeypatch):
     cmd = types.SimpleNamespace(
         app=types.SimpleNamespace(stderr=None), log=logging.getLogger())
 
-    def explain(claim, **body):
-        return claims.explain_claim(cmd, claim, {'project_id': 'p', **body})
+    # The project of the user's token.
+    monkeypatch.setattr(client, 'get_access', lambda cmd:
+                        types.SimpleNamespace(project_id='q'))
+
+    def explain(claim, auth=None, **body):
+        return claims.explain_claim(cmd, claim, {'project_id': 'p', **body},
+                                    auth=auth)
     return explain
 
 
@@ -64,7 +69,7 @@ def post(ironic, node_class, claim, status):
         status)
 
 
-@pytest.mark.parametrize('cause', ['cordon', 'health'])
+@pytest.mark.parametrize('cause', ['cordon', 'health', 'maintenance'])
 def test_unusable_node(ironic, node, node_class, claim, explain, cause):
     notice = {'nodes': ['claimed'], 'kind': 'maintenance'}
     later = {'starts_at': '9999-01-01T00:00Z'}
@@ -75,12 +80,23 @@ def test_unusable_node(ironic, node, node_class, claim, explain, cause):
     if cause == 'cordon':
         contract.check(ironic.http.post(f'{OURS}/notices', json=notice), 201)
     else:
-        ironic.set_node(node.id, health='Critical')
+        ironic.set_node(node.id, **{
+            'health': {'health': 'Critical'},
+            'maintenance': {'maintenance': True}}[cause])
     assert explain(claim, resource_class=node_class) == {
         'claim': 'Can be claimed: claimed; in maintenance or retired, with an '
                  'open cordon or critical health: claimed',
         'matching_nodes': 0}
     post(ironic, node_class, claim, 422)
+
+
+def test_project_of_the_token(node_class, claim, explain):
+    """A user may see a reservation on its node, and cannot claim it."""
+    request = {'project_id': None, 'resource_class': node_class}
+    assert explain(claim, **request) == {
+        'claim': f'The project has no reservation and no group {claim}',
+        'matching_nodes': 0}
+    assert explain(claim, auth='system', **request)['matching_nodes'] == 1
 
 
 def test_causes_that_claims_are_not_checked_against(ironic, node, node_class,

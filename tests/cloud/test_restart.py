@@ -95,7 +95,8 @@ def test_ten_builds(slow_cloud, number):
     print(f'Exited {time.monotonic() - start:.0f} s after {number.name}')
     cloud.cloud.start(host)
     if not operator.COMPLETES:
-        assert set(cloud.settle(servers).values()) == {'ERROR'}
+        # Some may have been built before.
+        assert [*cloud.settle(servers).values()].count('ERROR') >= before
         return
     assert set(cloud.settle(servers).values()) == {'ACTIVE'}
     print(f'Ten servers are built {time.monotonic() - start:.0f} s after it')

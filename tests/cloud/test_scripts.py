@@ -2,6 +2,7 @@
 """Commands of operators' scripts, as the guide "scripts" describes them."""
 
 import contextlib
+import functools
 import json
 import subprocess
 
@@ -250,6 +251,10 @@ def test_heal_allocations(cloud):
     test_switching.assert_no_orphans(cloud)
 
 
+def assert_no_servers(cloud):
+    assert cloud.servers() == []
+
+
 @contextlib.contextmanager
 def zone(cloud, name, host):
     """Put a host into a zone for a while; yield the aggregate."""
@@ -260,7 +265,8 @@ def zone(cloud, name, host):
         yield aggregate
     finally:
         # Nova keeps a host with servers in its zone.
-        cloud.empty()
+        cloud.delete_all()
+        eventually(functools.partial(assert_no_servers, cloud))
         compute.remove_host_from_aggregate(aggregate, host)
         compute.delete_aggregate(aggregate)
 

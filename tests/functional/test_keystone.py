@@ -380,8 +380,9 @@ def test_audit_needs_all_of_ironic(openstack, user, project, error):
      'reservations; use --all-projects for all.\nby: must name a shard with '
      'nodes for which you may create notices; got "none" (HTTP 400)'),
     ('host list', 'a-admin', 1,
-     'Project a may not list compute hosts; use --all-projects to list them '
-     'in system scope.'),
+     'The request was limited to project a; use --all-projects for system '
+     'scope.\nAccess was denied to the following resource: '
+     'baremetal:reservation:hosts (HTTP 403)'),
     ('host list', 'a-reader', 1,
      'Access was denied to the following resource: '
      'baremetal:reservation:hosts (HTTP 403)'),
@@ -413,6 +414,8 @@ def pool(cloud):
     f'group set {personas.GROUP_B} --description x', f'pool show {POOL}',
     f'pool set {POOL} --description x', f'pool add {POOL} free-2',
     'pool create --resource-class gold --members 1 --project a',
+    'create --candidate-node free-2 --project b --dry-run',
+    'group create --candidate-node free-2 --members 1 --project b --dry-run',
     'host delete h'])
 def test_all_projects_with_the_login_of_a_project(cloud, openstack, pool,
                                                   args):
@@ -421,11 +424,24 @@ def test_all_projects_with_the_login_of_a_project(cloud, openstack, pool,
                   OS_PROJECT_NAME='admin', OS_PROJECT_DOMAIN_ID='default')
         for option in ([], ['--all-projects']))
     assert refusal.returncode == 1
-    assert 'project admin; use --all-projects ' in refusal.stderr
+    assert refusal.stderr.count('use --all-projects ') == 1
+    assert 'No node' not in refusal.stderr
     if args.startswith('host'):
         assert 'only expired leases can be deleted' in result.stderr
     else:
         assert (result.returncode, result.stderr) == (0, '')
+
+
+@pytest.mark.parametrize('command', ['add', 'remove'])
+def test_pool_that_is_invisible(openstack, pool, command):
+    """There is one hint, and the nodes are not called unknown."""
+    result = openstack('pool', command, POOL, 'free-1', 'free-2',
+                       username='admin', OS_PROJECT_NAME='admin',
+                       OS_PROJECT_DOMAIN_ID='default')
+    hint, *errors = result.stderr.splitlines()
+    assert 'project admin; use --all-projects ' in hint
+    assert [error.partition(' could ')[0] for error in errors] == [
+        f'free-1: No pool {POOL}', f'free-2: No pool {POOL}']
 
 
 def test_message_about_the_group_of_another_project(openstack, cloud):
