@@ -327,7 +327,7 @@ HOLD = [
      spec(ownership='project_or_none')),
     ("--description ''", shows('description', None)),
     ('--expires-in 600', lease),
-    ('--dry-run', is_dry_run),
+    *((args, is_dry_run) for args in ('--dry-run', '--dry-run --all-projects')),
 ]
 
 RACK = 'capability:rack'

@@ -129,7 +129,7 @@ def test_rebuild_that_waits(cloud):
     (False, {'manager_shutdown_timeout': 25,
              'graceful_shutdown_timeout': 30}),
     # Only the expiry of its lease ends it, for which Nova does not wait.
-    (True, {'graceful_shutdown_timeout': 0})])
+    (True, {**conftest.STOP, 'graceful_shutdown_timeout': 0})])
 def test_tear_down_that_outlives_its_process(cloud, has_standby, patience):
     """The standby completes it, or the next start of the host."""
     host = cloud.cloud.hosts[0]
