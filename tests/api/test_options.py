@@ -327,7 +327,7 @@ HOLD = [
      spec(ownership='project_or_none')),
     ("--description ''", shows('description', None)),
     ('--expires-in 600', lease),
-    *((args, is_dry_run) for args in ('--dry-run', '--dry-run --all-projects')),
+    ('--dry-run', is_dry_run), ('--dry-run --all-projects', is_dry_run),
 ]
 
 RACK = 'capability:rack'
