@@ -97,7 +97,8 @@ class Operator:
         return {(row['Kind'], row['Instance']) for row in rows}
 
     def assert_no_findings(self):
-        assert self.audit() == set()
+        findings = self.audit()
+        assert not findings, findings
 
     def act(self, *args, user='admin'):
         """Run a command without output."""
@@ -321,7 +322,9 @@ class Operator:
 
     def wait_for_report(self, host, since, timeout=SOON):
         def check():
-            assert self.report_times()[host] > since
+            # None if it has just been started for the first time.
+            latest = self.report_times()[host]
+            assert latest and (since is None or latest > since)
         eventually(check, timeout)
 
     def configure(self, driver, mode=None, adopt=None):
