@@ -281,10 +281,10 @@ def valid_flavor(value):
         for name, amount in amounts(value).items())
 
 
-def valid_properties(value):
+def valid_properties(value, adopt):
     """What properties of an image mean, beyond their form."""
     return all(
-        text is None or not key.startswith('reservations:') and (
+        text is None or (adopt or not key.startswith('reservations:')) and (
             text in ('required', 'forbidden') or not key.startswith('trait:'))
         for key, text in (value or {}).items())
 
@@ -377,7 +377,7 @@ def valid_body(value, adopt=False, dry_run=False):
                 and item.keys() <= {'id', 'min_ram', 'properties'}
                 and valid_size(item.get('min_ram'))
                 and valid_specs(item.get('properties'))
-                and (adopt or valid_properties(item.get('properties'))))
+                and valid_properties(item.get('properties'), adopt))
         else:
             good = False
         if not good:
