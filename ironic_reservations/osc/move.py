@@ -179,7 +179,8 @@ class MoveReservation(output.Lister):
                 self._end_build(instance, queue[instance], mode)
                 if instance in queue else
                 self._end_lost_build(
-                    instance, 'stays: it has no reservation, see audit', mode)
+                    instance, 'stays: it has no reservation; see audit, or '
+                              'delete it if it is in ERROR', mode)
                 if instance in servers else
                 f'stays: not on host {source}' for instance in instances}
             reservations |= moves

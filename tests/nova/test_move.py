@@ -15,6 +15,9 @@ from tests.nova.takeovers import FIRST
 from tests.nova.takeovers import SECOND
 from tests.nova.takeovers import THIRD
 
+NO_RESERVATION = ('stays: it has no reservation; see audit, or delete it if '
+                  'it is in ERROR')
+
 
 class TestCase(audits.Command, takeovers.TestCase):
 
@@ -138,8 +141,8 @@ class TestMove(TestCase):
             'ironic_reservations.osc.move.PATIENCE', 3))
         self.assign(others, THIRD)
         self.assertEqual(
-            {bare['id']: 'stays: it has no reservation, see audit',
-             others['id']: 'stays: it has no reservation, see audit',
+            {bare['id']: NO_RESERVATION,
+             others['id']: NO_RESERVATION,
              server['id']: f'stays: {SECOND} has not taken it over; '
                            f'is it in another cell?',
              zombie['id']: f'deleted: {SECOND} tears it down'},
@@ -219,7 +222,7 @@ class TestMove(TestCase):
         server, bare = self.boot_many(2, self.gold, host=FIRST)
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=bare['id'])
-        stays = {bare['id']: 'stays: it has no reservation, see audit'}
+        stays = {bare['id']: NO_RESERVATION}
         is_up = f'stays: Compute service on {FIRST} is up: '
         stop = f'stop nova-compute on {FIRST}.'
         self.assertEqual(
