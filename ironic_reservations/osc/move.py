@@ -191,7 +191,7 @@ class MoveReservation(output.Lister):
                                  target)
             results |= dict.fromkeys(moving, f'moved to {target}')
             if parsed_args.wait and not (mode.is_dry_run or mode.obstacle):
-                results |= self._wait(moving, target)
+                results |= self._wait(moving, target, mode)
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
         rows = suggestions.report_empty(
@@ -321,7 +321,8 @@ class MoveReservation(output.Lister):
             return f'stays: {error}'
         return None if holder == target else f'stays: host {holder} holds it'
 
-    def _wait(self, instances: set[str], target: str) -> dict[str, str]:
+    def _wait(self, instances: set[str], target: str,
+              mode: Mode) -> dict[str, str]:
         """Wait until a host has taken servers over.
 
         :returns: the results by the UUID of the instance.
@@ -331,9 +332,9 @@ class MoveReservation(output.Lister):
         while True:
             pending = instances - results.keys()
             # Nova may be unavailable for a moment, so poll again later.
-            with contextlib.suppress(sdk_exc.SDKException,
+            with contextlib.suppress(sdk_exc.SDKException, exc.ClientException,
                                      ksa_exc.ClientException):
-                if latest := self._find_results(pending, target):
+                if latest := self._find_results(pending, target, mode):
                     results |= latest
                     pending -= latest.keys()
                     last_progress = time.monotonic()
@@ -346,9 +347,9 @@ class MoveReservation(output.Lister):
                              f'in another cell?')
             time.sleep(PAUSE)
 
-    def _find_results(self, instances: set[str],
-                      target: str) -> dict[str, str]:
-        """Return the servers that were taken over, or deleted by users.
+    def _find_results(self, instances: set[str], target: str,
+                      mode: Mode) -> dict[str, str]:
+        """Return the servers that were taken over, or no longer can be.
 
         :returns: the results by the UUID of the instance.
         """
@@ -356,7 +357,20 @@ class MoveReservation(output.Lister):
         results = dict.fromkeys(instances & servers, f'taken over by {target}')
         for instance in instances - servers:
             try:
-                self._compute.get_server(instance)
+                status = self._compute.get_server(instance).status
             except sdk_exc.NotFoundException:
                 results[instance] = f'deleted: {target} tears it down'
+                continue
+            # The lease of a build may expire before the takeover.
+            if status == 'BUILD' and not self._is_held(instance):
+                results[instance] = self._end_lost_build(
+                    instance, 'released concurrently', mode)
         return results
+
+    def _is_held(self, instance: str) -> bool:
+        """Return whether an instance has a reservation."""
+        with contextlib.suppress(exc.NotFound):
+            client.request_ironic(self, 'GET', f'{client.PATH}/{instance}',
+                                  auth=self._auth)
+            return True
+        return False

@@ -228,7 +228,7 @@ def move(cloud, number, source, target):
     else:
         stop(cloud, source, number)
     eventually(functools.partial(cloud.assert_state, source, 'down'))
-    results, _ = cloud.move(source, target)
+    results, _ = cloud.move(source, target, '--wait')
     compute = cloud.connection.compute
     for server, result in results.items():
         if result.startswith('stays'):

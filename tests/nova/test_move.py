@@ -148,6 +148,30 @@ class TestMove(TestCase):
              zombie['id']: f'deleted: {SECOND} tears it down'},
             self.move('--wait', status=1))
 
+    def test_lease_that_expires_before_the_takeover(self):
+        building, server = self.boot_many(2, self.gold, host=FIRST)
+        self.take_down()
+        self.save(building, vm_state='building', task_state='networking')
+        request = client.request_ironic
+
+        def request_and_expire(cmd, method, url, **kwargs):
+            response = request(cmd, method, url, **kwargs)
+            if method == 'PATCH' and building['id'] in url:
+                self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                         i=building['id'])
+            return response
+
+        with fixtures.MonkeyPatch(
+                'ironic_reservations.osc.client.request_ironic',
+                request_and_expire), self.run_worker():
+            self.assertEqual(
+                {building['id']: 'set to ERROR: its build had not started',
+                 server['id']: f'taken over by {SECOND}'},
+                self.move('--wait'))
+        self.assertEqual({}, self.allocations(building))
+        self.assertEqual('ERROR',
+                         self.api.get_server(building['id'])['status'])
+
     def test_concurrent_move(self):
         ours, others, third = self.boot_many(3, self.gold, host=FIRST)
         self.take_down()
