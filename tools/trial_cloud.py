@@ -30,11 +30,13 @@ import subprocess
 import sys
 import time
 from typing import Any
+from xmlrpc import client
 
 import openstack
 import requests
 from rich import console
 import sqlalchemy
+from supervisor import xmlrpc
 import tenacity
 import yaml
 
@@ -382,6 +384,13 @@ class Cloud:
         """Return the log of a process."""
         return self.folder / 'logs' / f'{name}.log'
 
+    @property
+    def _supervisor(self) -> Any:
+        """supervisord's functions, see http://supervisord.org/api.html."""
+        return client.ServerProxy(
+            'http://127.0.0.1', transport=xmlrpc.SupervisorTransport(
+                serverurl=f'unix://{self.folder}/supervisor.sock')).supervisor
+
     def control(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command of supervisorctl."""
         return subprocess.run(
@@ -486,13 +495,18 @@ class Cloud:
             return self._down()
 
     def _runs(self) -> bool:
-        return not self.control('pid').returncode
+        try:
+            self._supervisor.getState()
+        except OSError:
+            return False
+        return True
 
     def _down(self) -> bool:
         if not self._runs():
             return False
-        self.control('stop', 'all')
-        self.control('shutdown')
+        self.stop(*(process['name'] for process
+                    in self._supervisor.getAllProcessInfo()))
+        self._supervisor.shutdown()
         try:
             tenacity.Retrying(
                 retry=tenacity.retry_if_result(bool),
@@ -511,7 +525,10 @@ class Cloud:
 
     def start(self, *names: str) -> None:
         """Start processes, and wait until servers respond."""
-        self.control('start', *names)
+        for name in names:
+            # It may run already.
+            with contextlib.suppress(client.Fault):
+                self._supervisor.startProcess(name, False)
         for name in names:
             self.wait(functools.partial(self._responds, name), name)
 
@@ -523,8 +540,19 @@ class Cloud:
                 or requests.get(self.url(name), timeout=10).status_code < 500)
 
     def stop(self, *names: str) -> None:
-        """Stop processes."""
-        self.control('stop', *names)
+        """Stop processes, and wait until they have exited.
+
+        While a client waits for it, supervisord uses a whole processor.
+        """
+        for name in names:
+            # It may have exited already.
+            with contextlib.suppress(client.Fault):
+                self._supervisor.stopProcess(name, False)
+        tenacity.Retrying(
+            retry=tenacity.retry_if_result(bool),
+            wait=tenacity.wait_fixed(0.2),
+            stop=tenacity.stop_after_delay(TIMEOUT))(
+                lambda: 'STOPPING' in map(self.state, names))
 
     def start_computes(self) -> None:
         """Start the compute services, and wait for their compute nodes."""
@@ -539,12 +567,17 @@ class Cloud:
         """Send a signal to a process and its workers."""
         os.killpg(self.pid(name), number)
 
+    def state(self, name: str) -> str:
+        """Return supervisord's name of the state of a process."""
+        state: str = self._supervisor.getProcessInfo(name)['statename']
+        return state
+
     def pid(self, name: str) -> int:
         """Return the ID of a process.
 
         :raises: StartError if it does not run.
         """
-        pid = int(self.control('pid', name).stdout)
+        pid: int = self._supervisor.getProcessInfo(name)['pid']
         if not pid:
             raise services.StartError(f'{name} is not running')
         return pid
@@ -559,7 +592,7 @@ class Cloud:
         """
         def attempt() -> Any:
             for name in names:
-                if 'RUNNING' not in self.control('status', name).stdout:
+                if self.state(name) != 'RUNNING':
                     raise services.StartError(f'{name} has exited; '
                                               + self._quote_log(name))
             return is_ready()

@@ -80,5 +80,5 @@ def wait_for_takeover(cloud, holder, since, host=HOST):
 def wait_for_exit(cloud, name, timeout=90):
     """Wait until a process has exited by itself."""
     def check():
-        assert 'EXITED' in cloud.cloud.control('status', name).stdout
+        assert cloud.cloud.state(name) == 'EXITED'
     eventually(check, timeout)
