@@ -231,7 +231,7 @@ def kill_during_migration(cloud, host):
     """
     def find_rows():
         return {row['uuid']: row['node'] for row in cloud.sql(
-        'nova', 'SELECT uuid, node FROM instances '
+            'nova', 'SELECT uuid, node FROM instances '
             'WHERE deleted = 0 AND host = :h', h=host)}
 
     def find_progress():
