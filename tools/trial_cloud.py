@@ -384,12 +384,17 @@ class Cloud:
         """Return the log of a process."""
         return self.folder / 'logs' / f'{name}.log'
 
-    @property
-    def _supervisor(self) -> Any:
-        """supervisord's functions, see http://supervisord.org/api.html."""
-        return client.ServerProxy(
-            'http://127.0.0.1', transport=xmlrpc.SupervisorTransport(
-                serverurl=f'unix://{self.folder}/supervisor.sock')).supervisor
+    def _call(self, function: str, *arguments: Any) -> Any:
+        """Call a function of supervisord.
+
+        :param function: see http://supervisord.org/api.html.
+        :raises: OSError if it does not run; client.Fault.
+        """
+        with client.ServerProxy(
+                'http://127.0.0.1', transport=xmlrpc.SupervisorTransport(
+                    serverurl=f'unix://{self.folder}/supervisor.sock')
+        ) as proxy:
+            return getattr(proxy.supervisor, function)(*arguments)
 
     def control(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command of supervisorctl."""
@@ -496,17 +501,20 @@ class Cloud:
 
     def _runs(self) -> bool:
         try:
-            self._supervisor.getState()
+            self._call('getState')
         except OSError:
             return False
+        except client.Fault:
+            pass  # It is about to exit.
         return True
 
     def _down(self) -> bool:
         if not self._runs():
             return False
-        self.stop(*(process['name'] for process
-                    in self._supervisor.getAllProcessInfo()))
-        self._supervisor.shutdown()
+        with contextlib.suppress(OSError, client.Fault):
+            self.stop(*(process['name'] for process
+                        in self._call('getAllProcessInfo')))
+            self._call('shutdown')
         try:
             tenacity.Retrying(
                 retry=tenacity.retry_if_result(bool),
@@ -527,8 +535,8 @@ class Cloud:
         """Start processes, and wait until servers respond."""
         for name in names:
             # It may run already.
-            with contextlib.suppress(client.Fault):
-                self._supervisor.startProcess(name, False)
+            with contextlib.suppress(OSError, client.Fault):
+                self._call('startProcess', name, False)
         for name in names:
             self.wait(functools.partial(self._responds, name), name)
 
@@ -547,11 +555,11 @@ class Cloud:
         for name in names:
             # It may have exited already.
             with contextlib.suppress(client.Fault):
-                self._supervisor.stopProcess(name, False)
+                self._call('stopProcess', name, False)
+        # supervisord kills those that have not exited after ten seconds.
         tenacity.Retrying(
             retry=tenacity.retry_if_result(bool),
-            wait=tenacity.wait_fixed(0.2),
-            stop=tenacity.stop_after_delay(TIMEOUT))(
+            wait=tenacity.wait_fixed(0.2))(
                 lambda: 'STOPPING' in map(self.state, names))
 
     def start_computes(self) -> None:
@@ -568,8 +576,11 @@ class Cloud:
         os.killpg(self.pid(name), number)
 
     def state(self, name: str) -> str:
-        """Return supervisord's name of the state of a process."""
-        state: str = self._supervisor.getProcessInfo(name)['statename']
+        """Return supervisord's name of a process's state, or UNKNOWN."""
+        try:
+            state: str = self._call('getProcessInfo', name)['statename']
+        except (OSError, client.Fault):
+            return 'UNKNOWN'
         return state
 
     def pid(self, name: str) -> int:
@@ -577,7 +588,7 @@ class Cloud:
 
         :raises: StartError if it does not run.
         """
-        pid: int = self._supervisor.getProcessInfo(name)['pid']
+        pid: int = self._call('getProcessInfo', name)['pid']
         if not pid:
             raise services.StartError(f'{name} is not running')
         return pid

@@ -178,9 +178,7 @@ class MoveReservation(output.Lister):
                 if instance in reservations else
                 self._end_build(instance, queue[instance], mode)
                 if instance in queue else
-                self._end_lost_build(
-                    instance, 'stays: it has no reservation; see audit, or '
-                              'delete it if it is in ERROR', mode)
+                self._end_lost_build(instance, None, mode)
                 if instance in servers else
                 f'stays: not on host {source}' for instance in instances}
             reservations |= moves
@@ -191,7 +189,11 @@ class MoveReservation(output.Lister):
                                  target)
             results |= dict.fromkeys(moving, f'moved to {target}')
             if parsed_args.wait and not (mode.is_dry_run or mode.obstacle):
-                results |= self._wait(moving, target, mode)
+                results |= {
+                    instance: result or self._end_lost_build(
+                        instance, 'released concurrently', mode)
+                    for instance, result
+                    in self._wait(moving, target).items()}
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
         rows = suggestions.report_empty(
@@ -280,19 +282,36 @@ class MoveReservation(output.Lister):
             json={**allocations, 'allocations': {}})
         return 'set to ERROR: its build had not started'
 
-    def _end_lost_build(self, instance: str, default: str, mode: Mode) -> str:
+    def _end_lost_build(self, instance: str, default: str | None,
+                        mode: Mode) -> str:
         """End a build whose lease expired before its host could deploy it.
 
-        :param default: the result if there is no such build.
+        :param default: the result if there is no such build; None for what
+            to do with a server without a reservation.
         :returns: the result.
         """
+        if holder := self._find_holder(instance):
+            return f'stays: host {holder} holds it'
         try:
             status = self._compute.get_server(instance).status
         except sdk_exc.NotFoundException:
-            return default
-        return default if status != 'BUILD' else self._end_build(
-            instance,
-            client.request_placement(self, f'/allocations/{instance}'), mode)
+            return 'released concurrently'
+        if status == 'BUILD':
+            return self._end_build(instance, client.request_placement(
+                self, f'/allocations/{instance}'), mode)
+        return default or 'stays: it has no reservation; ' + (
+            'delete it unless audit lists it' if status == 'ERROR'
+            else 'see audit')
+
+    def _find_holder(self, instance: str) -> str | None:
+        """Return the host of an instance's reservation; None without one."""
+        try:
+            holder: str | None = client.request_ironic(
+                self, 'GET', f'{client.PATH}/{instance}',
+                auth=self._auth)['host']
+        except exc.NotFound:
+            return None
+        return holder
 
     def _move_reservation(self, instance: str, source: str, target: str,
                           mode: Mode) -> str | None:
@@ -302,39 +321,36 @@ class MoveReservation(output.Lister):
         """
         if preview := mode.preview(f'would move to {target}'):
             return preview
-        path = f'{client.PATH}/{instance}'
         try:
             try:
                 client.request_ironic(
-                    self, 'PATCH', f'{path}?host={source}', auth=self._auth,
+                    self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
+                    auth=self._auth,
                     body=[{'op': 'replace', 'path': '/host',
                            'value': target}])
                 return None
             except exc.NotFound:
                 # A concurrent command may have moved it.
-                holder = client.request_ironic(
-                    self, 'GET', path, auth=self._auth)['host']
-        except exc.NotFound:
-            return self._end_lost_build(
-                instance, 'released concurrently', mode)
+                if self._find_holder(instance) == target:
+                    return None
         except (exc.ClientException, ksa_exc.ClientException) as error:
             return f'stays: {error}'
-        return None if holder == target else f'stays: host {holder} holds it'
+        return self._end_lost_build(instance, 'released concurrently', mode)
 
     def _wait(self, instances: set[str], target: str,
-              mode: Mode) -> dict[str, str]:
+              ) -> dict[str, str | None]:
         """Wait until a host has taken servers over.
 
-        :returns: the results by the UUID of the instance.
+        :returns: see ``_find_results``.
         """
-        results: dict[str, str] = {}
+        results: dict[str, str | None] = {}
         last_progress = time.monotonic()
         while True:
             pending = instances - results.keys()
-            # Nova may be unavailable for a moment, so poll again later.
+            # A service may be unavailable for a moment, so poll again later.
             with contextlib.suppress(sdk_exc.SDKException, exc.ClientException,
                                      ksa_exc.ClientException):
-                if latest := self._find_results(pending, target, mode):
+                if latest := self._find_results(pending, target):
                     results |= latest
                     pending -= latest.keys()
                     last_progress = time.monotonic()
@@ -347,30 +363,24 @@ class MoveReservation(output.Lister):
                              f'in another cell?')
             time.sleep(PAUSE)
 
-    def _find_results(self, instances: set[str], target: str,
-                      mode: Mode) -> dict[str, str]:
-        """Return the servers that were taken over, or no longer can be.
+    def _find_results(self, instances: set[str],
+                      target: str) -> dict[str, str | None]:
+        """Return the servers that were taken over, or will not be.
 
-        :returns: the results by the UUID of the instance.
+        :returns: the results by the UUID of the instance; None for a server
+            that the target no longer holds: the lease of its build may have
+            expired before the takeover.
         """
         servers = self._read_servers(target)
-        results = dict.fromkeys(instances & servers, f'taken over by {target}')
+        reservations = self._read_reservations(target)
+        results: dict[str, str | None] = dict.fromkeys(
+            instances & servers, f'taken over by {target}')
         for instance in instances - servers:
             try:
-                status = self._compute.get_server(instance).status
+                self._compute.get_server(instance)
             except sdk_exc.NotFoundException:
                 results[instance] = f'deleted: {target} tears it down'
-                continue
-            # The lease of a build may expire before the takeover.
-            if status == 'BUILD' and not self._is_held(instance):
-                results[instance] = self._end_lost_build(
-                    instance, 'released concurrently', mode)
+            else:
+                if instance not in reservations:
+                    results[instance] = None
         return results
-
-    def _is_held(self, instance: str) -> bool:
-        """Return whether an instance has a reservation."""
-        with contextlib.suppress(exc.NotFound):
-            client.request_ironic(self, 'GET', f'{client.PATH}/{instance}',
-                                  auth=self._auth)
-            return True
-        return False

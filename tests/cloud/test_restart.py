@@ -123,7 +123,7 @@ def test_rebuild_that_waits(cloud):
     eventually(cloud.assert_no_findings)
 
 
-#: Nova ends a process that stops by an alarm.
+#: Options with which an alarm ends a process that does not stop in time.
 ALARM = {'manager_shutdown_timeout': 25, 'graceful_shutdown_timeout': 30}
 
 

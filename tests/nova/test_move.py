@@ -15,9 +15,6 @@ from tests.nova.takeovers import FIRST
 from tests.nova.takeovers import SECOND
 from tests.nova.takeovers import THIRD
 
-NO_RESERVATION = ('stays: it has no reservation; see audit, or delete it if '
-                  'it is in ERROR')
-
 
 class TestCase(audits.Command, takeovers.TestCase):
 
@@ -129,48 +126,62 @@ class TestMove(TestCase):
         self.assert_on(SECOND, first)
         self.assert_on(FIRST, second)
 
+    def test_servers_without_a_reservation(self):
+        active, error = self.boot_many(2, self.gold, host=FIRST)
+        self.take_down()
+        self.sql('DELETE FROM reservations')
+        self.save(error, vm_state='error')
+        self.assertEqual(
+            {active['id']: 'stays: it has no reservation; see audit',
+             error['id']: 'stays: it has no reservation; delete it unless '
+                          'audit lists it'},
+            self.move(status=1))
+
     def test_servers_that_stay(self):
-        bare, server, zombie, others = self.boot_many(
+        server, build, zombie, others = self.boot_many(
             4, self.gold, host=FIRST)
         self.take_down()
-        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                 i=bare['id'])
         self.api.delete_server(zombie['id'])
         self.wait_for(lambda: self.assertTrue(self.instance(zombie).deleted))
         self.useFixture(fixtures.MonkeyPatch(
             'ironic_reservations.osc.move.PATIENCE', 3))
         self.assign(others, THIRD)
+        for row in build, others:
+            self.save(row, vm_state='building', task_state='networking')
+        stays = (f'stays: {SECOND} has not taken it over; is it in another '
+                 f'cell?')
         self.assertEqual(
-            {bare['id']: NO_RESERVATION,
-             others['id']: NO_RESERVATION,
-             server['id']: f'stays: {SECOND} has not taken it over; '
-                           f'is it in another cell?',
+            {server['id']: stays, build['id']: stays,
+             others['id']: f'stays: host {THIRD} holds it',
              zombie['id']: f'deleted: {SECOND} tears it down'},
             self.move('--wait', status=1))
+        for row in build, others:
+            self.assertEqual('BUILD', self.api.get_server(row['id'])['status'])
 
     def test_lease_that_expires_before_the_takeover(self):
-        building, server = self.boot_many(2, self.gold, host=FIRST)
+        build, other, server = self.boot_many(3, self.gold, host=FIRST)
         self.take_down()
-        self.save(building, vm_state='building', task_state='networking')
+        self.save(build, vm_state='building', task_state='networking')
         request = client.request_ironic
 
         def request_and_expire(cmd, method, url, **kwargs):
             response = request(cmd, method, url, **kwargs)
-            if method == 'PATCH' and building['id'] in url:
-                self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                         i=building['id'])
+            for row in build, other:
+                if method == 'PATCH' and row['id'] in url:
+                    self.sql('DELETE FROM reservations '
+                             'WHERE instance_uuid = :i', i=row['id'])
             return response
 
         with fixtures.MonkeyPatch(
                 'ironic_reservations.osc.client.request_ironic',
                 request_and_expire), self.run_worker():
             self.assertEqual(
-                {building['id']: 'set to ERROR: its build had not started',
+                {build['id']: 'set to ERROR: its build had not started',
+                 other['id']: 'released concurrently',
                  server['id']: f'taken over by {SECOND}'},
                 self.move('--wait'))
-        self.assertEqual({}, self.allocations(building))
-        self.assertEqual('ERROR',
-                         self.api.get_server(building['id'])['status'])
+        self.assertEqual({}, self.allocations(build))
+        self.assertEqual('ERROR', self.api.get_server(build['id'])['status'])
 
     def test_concurrent_move(self):
         ours, others, third = self.boot_many(3, self.gold, host=FIRST)
@@ -246,7 +257,7 @@ class TestMove(TestCase):
         server, bare = self.boot_many(2, self.gold, host=FIRST)
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=bare['id'])
-        stays = {bare['id']: NO_RESERVATION}
+        stays = {bare['id']: 'stays: it has no reservation; see audit'}
         is_up = f'stays: Compute service on {FIRST} is up: '
         stop = f'stop nova-compute on {FIRST}.'
         self.assertEqual(
