@@ -147,7 +147,7 @@ def boot_on_nodes(cloud):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(3600)
 def test_running_cloud(cloud):
     volume, reboot, deletion, *others = boot_on_nodes(cloud)
     busy = places(cloud)
