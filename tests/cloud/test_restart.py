@@ -289,8 +289,11 @@ def test_at_random_moments(request, way):
         # Nova releases no node of a server whose host is down.
         eventually(cloud.assert_hosts_up)
         if not operator.COMPLETES:
-            # Nova leaves allocations of the builds that it ends.
+            # Nova leaves allocations and leases of the builds that it ends.
             print(cloud.audit())
+            cloud.delete_all()
+            time.sleep(operator.LEASE)
+            cloud.sweep()
             cloud.empty()
         eventually(cloud.assert_no_findings)
         cloud.empty()
