@@ -234,8 +234,10 @@ def move(cloud, number, source, target):
         if result.startswith('stays'):
             # Its node is released, and a repeated request deletes it.
             current = compute.get_server(server)
-            assert current.task_state == 'deleting' or (
-                not operator.COMPLETES and current.status == 'ERROR'), result
+            assert (current.task_state == 'deleting'
+                    or current.status == 'DELETED'
+                    or not operator.COMPLETES and current.status == 'ERROR'
+                    ), result
             compute.delete_server(server)
 
 
