@@ -22,6 +22,7 @@ from osc_lib.command import command
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
+from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 
@@ -178,7 +179,7 @@ class MoveReservation(output.Lister):
                 if instance in reservations else
                 self._end_build(instance, queue[instance], mode)
                 if instance in queue else
-                self._end_lost_build(instance, None, mode)
+                self._end_lost_build(instance, target, None, mode)
                 if instance in servers else
                 f'stays: not on host {source}' for instance in instances}
             reservations |= moves
@@ -191,7 +192,8 @@ class MoveReservation(output.Lister):
             if parsed_args.wait and not (mode.is_dry_run or mode.obstacle):
                 results |= {
                     instance: result or self._end_lost_build(
-                        instance, 'released concurrently', mode)
+                        instance, target, 'released concurrently', mode)
+                    or f'moved to {target}'
                     for instance, result
                     in self._wait(moving, target).items()}
         self.status = 1 if any(str(result).startswith('stays')
@@ -282,16 +284,24 @@ class MoveReservation(output.Lister):
             json={**allocations, 'allocations': {}})
         return 'set to ERROR: its build had not started'
 
-    def _end_lost_build(self, instance: str, default: str | None,
-                        mode: Mode) -> str:
+    def _end_lost_build(self, instance: str, target: str, default: str | None,
+                        mode: Mode) -> str | None:
         """End a build whose lease expired before its host could deploy it.
 
         :param default: the result if there is no such build; None for what
             to do with a server without a reservation.
-        :returns: the result.
+        :returns: None if the target holds the server, otherwise the result.
         """
-        if holder := self._find_holder(instance):
-            return f'stays: host {holder} holds it'
+        try:
+            holder = reservation.read_reservation(
+                self, instance, {'fields': 'host'}, self._auth)['host']
+            # A concurrent command may have moved it.
+            return None if holder == target else (
+                f'stays: host {holder} holds it')
+        except exc.NotFound:
+            pass
+        except (exc.ClientException, ksa_exc.ClientException) as error:
+            return f'stays: {error}'
         try:
             status = self._compute.get_server(instance).status
         except sdk_exc.NotFoundException:
@@ -303,16 +313,6 @@ class MoveReservation(output.Lister):
             'delete it unless audit lists it' if status == 'ERROR'
             else 'see audit')
 
-    def _find_holder(self, instance: str) -> str | None:
-        """Return the host of an instance's reservation; None without one."""
-        try:
-            holder: str | None = client.request_ironic(
-                self, 'GET', f'{client.PATH}/{instance}',
-                auth=self._auth)['host']
-        except exc.NotFound:
-            return None
-        return holder
-
     def _move_reservation(self, instance: str, source: str, target: str,
                           mode: Mode) -> str | None:
         """Change the host of a reservation.
@@ -322,20 +322,16 @@ class MoveReservation(output.Lister):
         if preview := mode.preview(f'would move to {target}'):
             return preview
         try:
-            try:
-                client.request_ironic(
-                    self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
-                    auth=self._auth,
-                    body=[{'op': 'replace', 'path': '/host',
-                           'value': target}])
-                return None
-            except exc.NotFound:
-                # A concurrent command may have moved it.
-                if self._find_holder(instance) == target:
-                    return None
+            client.request_ironic(
+                self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
+                auth=self._auth,
+                body=[{'op': 'replace', 'path': '/host', 'value': target}])
+            return None
+        except exc.NotFound:
+            return self._end_lost_build(instance, target,
+                                        'released concurrently', mode)
         except (exc.ClientException, ksa_exc.ClientException) as error:
             return f'stays: {error}'
-        return self._end_lost_build(instance, 'released concurrently', mode)
 
     def _wait(self, instances: set[str], target: str,
               ) -> dict[str, str | None]:

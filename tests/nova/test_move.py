@@ -6,6 +6,7 @@ import json
 import threading
 
 import fixtures
+from ironicclient import exc
 
 from ironic_reservations.osc import client
 from tests.nova import audits
@@ -32,6 +33,11 @@ class TestCase(audits.Command, takeovers.TestCase):
             return result.stderr
         return {row['Instance']: row['Result']
                 for row in json.loads(result.stdout)}
+
+    def release(self, server):
+        """Delete its reservation, as if its lease had expired."""
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=server['id'])
 
     @contextlib.contextmanager
     def run_worker(self, host=SECOND):
@@ -168,8 +174,7 @@ class TestMove(TestCase):
             response = request(cmd, method, url, **kwargs)
             for row in build, other:
                 if method == 'PATCH' and row['id'] in url:
-                    self.sql('DELETE FROM reservations '
-                             'WHERE instance_uuid = :i', i=row['id'])
+                    self.release(row)
             return response
 
         with fixtures.MonkeyPatch(
@@ -193,8 +198,7 @@ class TestMove(TestCase):
                 if method == 'PATCH' and server['id'] in url:
                     self.assign(server, to)
             if method == 'PATCH' and third['id'] in url:
-                self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                         i=third['id'])
+                self.release(third)
             return request(cmd, method, url, **kwargs)
 
         with fixtures.MonkeyPatch(
@@ -207,6 +211,29 @@ class TestMove(TestCase):
         self.assertEqual(
             {ours['id']: f'moved to {SECOND}'},
             self.move('--instance', ours['id']))
+
+    def test_errors_of_ironic(self):
+        """They concern one server, and the command goes on."""
+        first, second, third, server = self.boot_many(
+            4, self.gold, host=FIRST)
+        self.take_down()
+        self.release(third)
+        request = client.request_ironic
+
+        def release_or_fail(cmd, method, url, **kwargs):
+            if method == 'PATCH' and second['id'] in url:
+                self.release(second)
+            elif any(row['id'] in url for row in (first, second, third)):
+                raise exc.ServiceUnavailable('busy')
+            return request(cmd, method, url, **kwargs)
+
+        with fixtures.MonkeyPatch(
+                'ironic_reservations.osc.client.request_ironic',
+                release_or_fail):
+            self.assertEqual(
+                {server['id']: f'moved to {SECOND}', **dict.fromkeys(
+                    [row['id'] for row in (first, second, third)],
+                    'stays: busy (HTTP 503)')}, self.move(status=1))
 
     def test_refused_moves(self):
         """"set --host" has the same conditions."""
@@ -255,8 +282,7 @@ class TestMove(TestCase):
         """Nothing moves while the host runs, and --wait waits for its end."""
         self.assertEqual({}, self.move('--dry-run'))
         server, bare = self.boot_many(2, self.gold, host=FIRST)
-        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                 i=bare['id'])
+        self.release(bare)
         stays = {bare['id']: 'stays: it has no reservation; see audit'}
         is_up = f'stays: Compute service on {FIRST} is up: '
         stop = f'stop nova-compute on {FIRST}.'
