@@ -26,7 +26,6 @@ import pwd
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from typing import Any
@@ -396,12 +395,13 @@ class Cloud:
         ) as proxy:
             return getattr(proxy.supervisor, function)(*arguments)
 
-    def control(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of supervisorctl."""
-        return subprocess.run(
-            [services.program('supervisorctl'), '-c',
-             self.folder / 'supervisord.conf', *command],
-            capture_output=True, text=True)
+    def update(self) -> None:
+        """Let supervisord read its configuration, and stop removed processes.
+
+        :raises: StartError.
+        """
+        self.run('supervisorctl', '-c', self.folder / 'supervisord.conf',
+                 'update')
 
     # Up and down
 
@@ -532,7 +532,10 @@ class Cloud:
                      self.log('setup'))
 
     def start(self, *names: str) -> None:
-        """Start processes, and wait until servers respond."""
+        """Start processes that do not run, and wait until servers respond.
+
+        :raises: StartError.
+        """
         for name in names:
             # It may run already.
             with contextlib.suppress(OSError, client.Fault):

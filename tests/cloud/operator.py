@@ -304,7 +304,7 @@ class Operator:
         for name, value in options.items():
             setattr(self.cloud, name, value)
         self.cloud.configure()
-        self.cloud.control('update')
+        self.cloud.update()
         self.cloud.start(*nova, *self.cloud.hosts)
         for host in self.cloud.hosts:
             self.wait_for_report(host, before[host])

@@ -88,5 +88,5 @@ def test_servers(cloud):
     """Servers are built, moved from a dead host to another, and deleted."""
     test_lost_host.test_move(cloud)
     # The test has removed the dead host.
-    cloud.cloud.control('start', 'all')
+    cloud.cloud.start(*cloud.cloud.hosts)
     cloud.empty()
