@@ -25,6 +25,7 @@ import pathlib
 import pwd
 import shlex
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -551,19 +552,23 @@ class Cloud:
                 or requests.get(self.url(name), timeout=10).status_code < 500)
 
     def stop(self, *names: str) -> None:
-        """Stop processes, and wait until they have exited.
-
-        While a client waits for it, supervisord uses a whole processor.
-        """
+        """Stop processes, and wait until they have exited."""
         for name in names:
             # It may have exited already.
             with contextlib.suppress(client.Fault):
                 self._call('stopProcess', name, False)
         # supervisord kills those that have not exited after ten seconds.
+        self._wait_until_none('STOPPING', *names)
+
+    def _wait_until_none(self, state: str, *names: str) -> None:
+        """Wait until no process is in a state.
+
+        While a client waits for a stop, supervisord uses a whole processor.
+        """
         tenacity.Retrying(
             retry=tenacity.retry_if_result(bool),
             wait=tenacity.wait_fixed(0.2))(
-                lambda: 'STOPPING' in map(self.state, names))
+                lambda: state in map(self.state, names))
 
     def start_computes(self) -> None:
         """Start the compute services, and wait for their compute nodes."""
@@ -575,8 +580,14 @@ class Cloud:
                   *self.hosts)
 
     def signal(self, name: str, number: int) -> None:
-        """Send a signal to a process and its workers."""
+        """Send a signal to a process and its workers.
+
+        After SIGKILL, wait until supervisord knows that the process has
+        exited: before, it would not start it.
+        """
         os.killpg(self.pid(name), number)
+        if number == signal.SIGKILL:
+            self._wait_until_none('RUNNING', name)
 
     def state(self, name: str) -> str:
         """Return supervisord's name of a process's state, or UNKNOWN."""

@@ -3,7 +3,6 @@
 
 import collections
 import functools
-import os
 import random
 import signal
 import subprocess
@@ -239,13 +238,13 @@ def kill_during_migration(cloud, host):
                 cloud.sql('ironic', 'SELECT MAX(updated_at) '
                           'FROM reservations WHERE host = :h', h=host))
 
-    pid, at_first = cloud.cloud.pid(host), find_progress()
-    before, deadline = find_rows(), time.monotonic() + 40
+    at_first, before = find_progress(), find_rows()
+    deadline = time.monotonic() + 40
     # Wait for the first adoption or moved allocation.
     while find_progress() == at_first and time.monotonic() < deadline:
         pass
     time.sleep(random.uniform(0, 0.5))
-    os.killpg(pid, signal.SIGKILL)
+    cloud.cloud.signal(host, signal.SIGKILL)
     now = find_rows()
     return (sum(now[server] != before[server] for server in before),
             len(before))
