@@ -7,28 +7,24 @@ itself.
 """
 
 import argparse
+from collections.abc import Callable
 import contextlib
 import dataclasses
 import time
-from typing import Any
 import urllib.parse
+import uuid
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
-from osc_lib import exceptions
-from osc_lib.command import command
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import compute_hosts
 from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
 from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
-
-#: A running compute service reports to Nova at least once in this number of
-#: seconds, which is more than the default of [DEFAULT] report_interval.
-HEARTBEAT = 15
 
 #: Seconds between two polls of the servers that are taken over.
 PAUSE = 2
@@ -41,27 +37,21 @@ DOWN_PATIENCE = 300
 #: Seconds without progress after which the command stops waiting for servers.
 PATIENCE = 120
 
-
-class HostIsUp(exceptions.CommandError):
-    """The host whose servers should move still runs.
-
-    :param is_disabled: Nova sends it no new servers, so they can move as soon
-        as it is stopped.
-    """
-
-    def __init__(self, message: str, is_disabled: bool) -> None:
-        super().__init__(message)
-        self.is_disabled = is_disabled
+#: Errors of Ironic, Nova and Placement, which may concern a single server.
+ERRORS = (exc.ClientException, ksa_exc.ClientException,
+          sdk_exc.SDKException)
 
 
 @dataclasses.dataclass(frozen=True)
-class Mode:
-    """Whether servers move, or what is shown instead.
+class Plan:
+    """A move of servers from one host to another.
 
     :param obstacle: why they stay; None if they can move.
     :param is_dry_run: whether nothing happens.
     """
 
+    source: str
+    target: str
     obstacle: str | None
     is_dry_run: bool
 
@@ -71,58 +61,6 @@ class Mode:
         :param result: what would happen.
         """
         return self.obstacle or (result if self.is_dry_run else None)
-
-
-def check_hosts(cmd: command.Command, compute: Any, source: str | None,
-                target: str, force: bool = False) -> None:
-    """Refuse a move that would leave a server with two hosts, or with none.
-
-    :param compute: Nova's API, a proxy of openstacksdk.
-    :param source: the host that holds the server's node, or None.
-    :param force: accept a source that Nova does not know, and a target in
-        another availability zone.
-    :raises: CommandError, or HostIsUp if nothing else prevents the move.
-    """
-    services = {service.host: service for service in
-                compute.services(binary='nova-compute')}
-    before, after = services.get(source), services.get(target)
-    if source == target:
-        raise exceptions.CommandError(
-            f'Both hosts are {source}: give another target.')
-    if before is None and source is not None and not force:
-        raise exceptions.CommandError(
-            f'Nova has no compute service on host {source}.')
-    if after is None or after.state != 'up':
-        raise exceptions.CommandError(
-            f'Compute service on {target} is not up and cannot take over '
-            f'servers.')
-    if (before and not force
-            and before.availability_zone != after.availability_zone):
-        raise exceptions.CommandError(
-            f'Host {target} is in availability zone '
-            f'{after.availability_zone}, and {source} in '
-            f'{before.availability_zone}.')
-    if before and before.state != 'down':
-        is_disabled = before.status == 'disabled'
-        raise HostIsUp(
-            f'Compute service on {source} is up: '
-            f'{"" if is_disabled else "disable it first, and "}'
-            f'stop nova-compute on {source}.', is_disabled)
-    if before and before.is_forced_down and _is_running(cmd, compute, before):
-        raise HostIsUp(
-            f'Compute service on {source} is up: stop it, and wait until Nova '
-            f'shows it as down.', False)
-
-
-def _is_running(cmd: command.Command, compute: Any, service: Any) -> bool:
-    """Return whether a service that is forced down still reports to Nova."""
-    progress.update_line(cmd, 'Host %s is forced down; waiting %d s to see '
-                              'whether it still reports', service.host,
-                         HEARTBEAT)
-    time.sleep(HEARTBEAT)
-    now, = compute.services(binary='nova-compute', host=service.host)
-    is_running: bool = now.updated_at != service.updated_at
-    return is_running
 
 
 class MoveReservation(output.Lister):
@@ -145,6 +83,7 @@ class MoveReservation(output.Lister):
                             required=True,
                             help='Compute service that takes over')
         parser.add_argument('--instance', action='append', metavar='<uuid>',
+                            type=uuid.UUID,
                             help='Only this server (repeat for several)')
         parser.add_argument('--wait', action='store_true',
                             help='Wait up to five minutes until a disabled '
@@ -163,25 +102,31 @@ class MoveReservation(output.Lister):
         with client.convert_nova_errors(), progress.show_line(self):
             self._compute = client.get_compute(self)
             self._auth = scope.find_full_auth(self)
-            mode = Mode(self._find_obstacle(parsed_args), parsed_args.dry_run)
+            plan = Plan(source, target, self._find_obstacle(parsed_args),
+                        parsed_args.dry_run)
             reservations = self._read_reservations(source)
             servers = self._read_servers(source)
             queue = self._read_queue(source, reservations.keys() | servers)
-            instances = {*map(str.lower, parsed_args.instance or (
+            instances = {*map(str, parsed_args.instance or (
                 reservations.keys() | servers | queue.keys()))}
             # Moved by an earlier command, or by a concurrent one.
             moves = {instance: row for instance, row
                      in self._read_reservations(target).items()
                      if instance in instances}
-            results = {
-                instance: None if instance in moves else
-                self._move_reservation(instance, source, target, mode)
-                if instance in reservations else
-                self._end_build(instance, queue[instance], mode)
-                if instance in queue else
-                self._end_lost_build(instance, target, None, mode)
-                if instance in servers else
-                f'stays: not on host {source}' for instance in instances}
+
+            def move(instance: str) -> str | None:
+                if instance in moves:
+                    return None
+                if instance in reservations:
+                    return self._move_reservation(instance, plan)
+                if instance in queue:
+                    return self._end_build(instance, queue[instance], plan)
+                if instance in servers:
+                    return self._resolve(instance, plan)
+                return f'stays: not on host {source}'
+
+            results = {instance: _report_errors(move, instance)
+                       for instance in instances}
             reservations |= moves
             moving = {instance for instance, result in results.items()
                       if result is None}
@@ -189,13 +134,8 @@ class MoveReservation(output.Lister):
                                        '%s', len(moving), len(instances),
                                  target)
             results |= dict.fromkeys(moving, f'moved to {target}')
-            if parsed_args.wait and not (mode.is_dry_run or mode.obstacle):
-                results |= {
-                    instance: result or self._end_lost_build(
-                        instance, target, 'released concurrently', mode)
-                    or f'moved to {target}'
-                    for instance, result
-                    in self._wait(moving, target).items()}
+            if parsed_args.wait and not plan.is_dry_run:
+                results |= self._wait(moving, plan)
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
         rows = suggestions.report_empty(
@@ -217,10 +157,11 @@ class MoveReservation(output.Lister):
         deadline = time.monotonic() + DOWN_PATIENCE
         while True:
             try:
-                check_hosts(self, self._compute, parsed_args.source,
-                            parsed_args.target, parsed_args.force)
+                compute_hosts.check_hosts(
+                    self, self._compute, parsed_args.source,
+                    parsed_args.target, parsed_args.force)
                 return None
-            except HostIsUp as error:
+            except compute_hosts.HostIsUp as error:
                 if parsed_args.dry_run or (
                         error.is_disabled and not parsed_args.wait):
                     return f'stays: {error}'
@@ -267,86 +208,103 @@ class MoveReservation(output.Lister):
                             self, f'/allocations/{instance}')
         return queue
 
+    def _move_reservation(self, instance: str, plan: Plan) -> str | None:
+        """Change the host of a reservation.
+
+        :returns: None if it is moved, otherwise the result.
+        """
+        if preview := plan.preview(f'would move to {plan.target}'):
+            return preview
+        try:
+            client.request_ironic(
+                self, 'PATCH',
+                f'{client.PATH}/{instance}?host={plan.source}',
+                auth=self._auth,
+                body=[{'op': 'replace', 'path': '/host',
+                       'value': plan.target}])
+            return None
+        except exc.NotFound:
+            return self._resolve(instance, plan)
+        except (exc.ClientException, ksa_exc.ClientException) as error:
+            # A response below 500 is a refusal; another one may be lost.
+            if (getattr(error, 'http_status', 500) >= 500
+                    and self._read_holder(instance) == plan.target):
+                return None
+            raise
+
+    def _read_holder(self, instance: str) -> str | None:
+        """Return the host that holds a server, or None for no host.
+
+        :raises: exc.NotFound without a reservation.
+        """
+        holder: str | None = reservation.read_reservation(
+            self, instance, {'fields': 'host'}, self._auth)['host']
+        return holder
+
+    def _resolve(self, instance: str, plan: Plan) -> str | None:
+        """Find out what became of a server that the source does not hold.
+
+        A build is ended if its lease has expired before it could be deployed.
+
+        :returns: None if the target holds it, otherwise the result.
+        """
+        try:
+            holder = self._read_holder(instance)
+        except exc.NotFound:
+            return self._end_lost_build(instance, plan)
+        if holder == plan.target:
+            return None
+        return (f'stays: host {holder} holds it' if holder
+                else 'stays: no host holds it; see audit')
+
+    def _end_lost_build(self, instance: str, plan: Plan) -> str:
+        """End the build of a server without a reservation.
+
+        :returns: the result.
+        """
+        try:
+            server = self._compute.get_server(instance)
+        except sdk_exc.NotFoundException:
+            return 'deleted concurrently'
+        # A host with a compute node per node builds without reservations.
+        if (server.status == 'BUILD'
+                and server.hypervisor_hostname == plan.source):
+            return self._end_build(instance, client.request_placement(
+                self, f'/allocations/{instance}'), plan)
+        return 'stays: it has no reservation; ' + (
+            'delete it unless audit lists it' if server.status == 'ERROR'
+            else 'see audit')
+
     def _end_build(self, instance: str, allocations: client.Data,
-                   mode: Mode) -> str:
+                   plan: Plan) -> str:
         """End a build that no host has started.
 
         :param allocations: its allocations, which are kept if they have
             changed.
         :returns: the result.
         """
-        if preview := mode.preview(
+        if preview := plan.preview(
                 'would be set to ERROR: its build has not started'):
             return preview
-        self._compute.reset_server_state(instance, 'error')
-        client.request_placement(
-            self, f'/allocations/{instance}', 'PUT',
-            json={**allocations, 'allocations': {}})
+        try:
+            self._compute.reset_server_state(instance, 'error')
+        except sdk_exc.NotFoundException:
+            return 'deleted concurrently'
+        if allocations['allocations']:
+            client.request_placement(
+                self, f'/allocations/{instance}', 'PUT',
+                json={**allocations, 'allocations': {}})
         return 'set to ERROR: its build had not started'
 
-    def _end_lost_build(self, instance: str, target: str, default: str | None,
-                        mode: Mode) -> str | None:
-        """End a build whose lease expired before its host could deploy it.
-
-        :param default: the result if there is no such build; None for what
-            to do with a server without a reservation.
-        :returns: None if the target holds the server, otherwise the result.
-        """
-        try:
-            holder = reservation.read_reservation(
-                self, instance, {'fields': 'host'}, self._auth)['host']
-            # A concurrent command may have moved it.
-            return None if holder == target else (
-                f'stays: host {holder} holds it')
-        except exc.NotFound:
-            pass
-        except (exc.ClientException, ksa_exc.ClientException) as error:
-            return f'stays: {error}'
-        try:
-            status = self._compute.get_server(instance).status
-        except sdk_exc.NotFoundException:
-            return 'released concurrently'
-        if status == 'BUILD':
-            return self._end_build(instance, client.request_placement(
-                self, f'/allocations/{instance}'), mode)
-        return default or 'stays: it has no reservation; ' + (
-            'delete it unless audit lists it' if status == 'ERROR'
-            else 'see audit')
-
-    def _move_reservation(self, instance: str, source: str, target: str,
-                          mode: Mode) -> str | None:
-        """Change the host of a reservation.
-
-        :returns: None if it is moved, otherwise the result.
-        """
-        if preview := mode.preview(f'would move to {target}'):
-            return preview
-        try:
-            client.request_ironic(
-                self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
-                auth=self._auth,
-                body=[{'op': 'replace', 'path': '/host', 'value': target}])
-            return None
-        except exc.NotFound:
-            return self._end_lost_build(instance, target,
-                                        'released concurrently', mode)
-        except (exc.ClientException, ksa_exc.ClientException) as error:
-            return f'stays: {error}'
-
-    def _wait(self, instances: set[str], target: str,
-              ) -> dict[str, str | None]:
-        """Wait until a host has taken servers over.
-
-        :returns: see ``_find_results``.
-        """
-        results: dict[str, str | None] = {}
+    def _wait(self, instances: set[str], plan: Plan) -> dict[str, str]:
+        """Wait until a host has taken servers over, and return the results."""
+        results: dict[str, str] = {}
         last_progress = time.monotonic()
         while True:
             pending = instances - results.keys()
             # A service may be unavailable for a moment, so poll again later.
-            with contextlib.suppress(sdk_exc.SDKException, exc.ClientException,
-                                     ksa_exc.ClientException):
-                if latest := self._find_results(pending, target):
+            with contextlib.suppress(*ERRORS):
+                if latest := self._find_results(pending, plan):
                     results |= latest
                     pending -= latest.keys()
                     last_progress = time.monotonic()
@@ -355,28 +313,40 @@ class MoveReservation(output.Lister):
                                          len(instances))
             if not pending or time.monotonic() >= last_progress + PATIENCE:
                 return results | dict.fromkeys(
-                    pending, f'stays: {target} has not taken it over; is it '
-                             f'in another cell?')
+                    pending, f'stays: {plan.target} has not taken it over; '
+                             f'see the log of its nova-compute')
             time.sleep(PAUSE)
 
     def _find_results(self, instances: set[str],
-                      target: str) -> dict[str, str | None]:
-        """Return the servers that were taken over, or will not be.
+                      plan: Plan) -> dict[str, str]:
+        """Return the results of servers that were or will not be taken over.
 
-        :returns: the results by the UUID of the instance; None for a server
-            that the target no longer holds: the lease of its build may have
-            expired before the takeover.
+        :returns: the results by the UUID of the instance.
         """
-        servers = self._read_servers(target)
-        reservations = self._read_reservations(target)
-        results: dict[str, str | None] = dict.fromkeys(
-            instances & servers, f'taken over by {target}')
+        servers = self._read_servers(plan.target)
+        reservations = self._read_reservations(plan.target)
+        results = dict.fromkeys(instances & servers,
+                                f'taken over by {plan.target}')
         for instance in instances - servers:
-            try:
-                self._compute.get_server(instance)
-            except sdk_exc.NotFoundException:
-                results[instance] = f'deleted: {target} tears it down'
-            else:
-                if instance not in reservations:
-                    results[instance] = None
+            with contextlib.suppress(*ERRORS):
+                try:
+                    self._compute.get_server(instance)
+                except sdk_exc.NotFoundException:
+                    results[instance] = f'deleted: {plan.target} tears it down'
+                    continue
+                if (instance not in reservations
+                        and (result := self._resolve(instance, plan))):
+                    results[instance] = result
         return results
+
+
+def _report_errors(move: Callable[[str], str | None],
+                   instance: str) -> str | None:
+    """Return the result for a server, also if an error occurs.
+
+    The other servers can still be moved.
+    """
+    try:
+        return move(instance)
+    except ERRORS as error:
+        return f'stays: {client.format_error(error)}'

@@ -5,7 +5,7 @@ import argparse
 import urllib.parse
 
 from ironic_reservations.osc import client
-from ironic_reservations.osc import move
+from ironic_reservations.osc import compute_hosts
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
@@ -43,7 +43,7 @@ class SetReservation(output.Command):
                 and not parsed_args.force):
             if row['state'] != 'reserved':
                 with client.convert_nova_errors():
-                    move.check_hosts(
+                    compute_hosts.check_hosts(
                         self, client.get_compute(self),
                         row['host'], parsed_args.host)
             if row['host'] is not None:

@@ -7,6 +7,7 @@ import threading
 
 import fixtures
 from ironicclient import exc
+from openstack import exceptions as sdk_exc
 
 from ironic_reservations.osc import client
 from tests.nova import audits
@@ -23,7 +24,7 @@ class TestCase(audits.Command, takeovers.TestCase):
         super().setUp()
         # Hosts that are forced down do not run, except in test_refused.
         self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.move.HEARTBEAT', 1))
+            'ironic_reservations.osc.compute_hosts.HEARTBEAT', 1))
 
     def move(self, *args, status=0, source=FIRST, target=SECOND):
         """Return the results by server, or the error."""
@@ -132,16 +133,26 @@ class TestMove(TestCase):
         self.assert_on(SECOND, first)
         self.assert_on(FIRST, second)
 
-    def test_servers_without_a_reservation(self):
-        active, error = self.boot_many(2, self.gold, host=FIRST)
+    def test_servers_that_no_host_holds(self):
+        active, error, build, server = self.boot_many(
+            4, self.gold, host=FIRST)
         self.take_down()
-        self.sql('DELETE FROM reservations')
+        self.sql('UPDATE reservations SET host = NULL')
+        for row in active, error, build:
+            self.release(row)
         self.save(error, vm_state='error')
-        self.assertEqual(
-            {active['id']: 'stays: it has no reservation; see audit',
-             error['id']: 'stays: it has no reservation; delete it unless '
-                          'audit lists it'},
-            self.move(status=1))
+        # It was built when the host had a compute node per node.
+        self.save(build, vm_state='building', task_state='spawning',
+                  node=self.ironic.node_of(build).id, compute_id=None)
+        for options in (), ('--dry-run',):
+            self.assertEqual({
+                active['id']: 'stays: it has no reservation; see audit',
+                error['id']: 'stays: it has no reservation; delete it unless '
+                             'audit lists it',
+                build['id']: 'stays: it has no reservation; see audit',
+                server['id']: 'stays: no host holds it; see audit'},
+                self.move(*options, status=1))
+        self.assertTrue(self.allocations(build))
 
     def test_servers_that_stay(self):
         server, build, zombie, others = self.boot_many(
@@ -154,8 +165,8 @@ class TestMove(TestCase):
         self.assign(others, THIRD)
         for row in build, others:
             self.save(row, vm_state='building', task_state='networking')
-        stays = (f'stays: {SECOND} has not taken it over; is it in another '
-                 f'cell?')
+        stays = (f'stays: {SECOND} has not taken it over; see the log of its '
+                 f'nova-compute')
         self.assertEqual(
             {server['id']: stays, build['id']: stays,
              others['id']: f'stays: host {THIRD} holds it',
@@ -182,9 +193,9 @@ class TestMove(TestCase):
                 request_and_expire), self.run_worker():
             self.assertEqual(
                 {build['id']: 'set to ERROR: its build had not started',
-                 other['id']: 'released concurrently',
+                 other['id']: 'stays: it has no reservation; see audit',
                  server['id']: f'taken over by {SECOND}'},
-                self.move('--wait'))
+                self.move('--wait', status=1))
         self.assertEqual({}, self.allocations(build))
         self.assertEqual('ERROR', self.api.get_server(build['id'])['status'])
 
@@ -207,7 +218,8 @@ class TestMove(TestCase):
             self.assertEqual(
                 {ours['id']: f'moved to {SECOND}',
                  others['id']: f'stays: host {THIRD} holds it',
-                 third['id']: 'released concurrently'}, self.move(status=1))
+                 third['id']: 'stays: it has no reservation; see audit'},
+                self.move(status=1))
         self.assertEqual(
             {ours['id']: f'moved to {SECOND}'},
             self.move('--instance', ours['id']))
@@ -225,7 +237,10 @@ class TestMove(TestCase):
                 self.release(second)
             elif any(row['id'] in url for row in (first, second, third)):
                 raise exc.ServiceUnavailable('busy')
-            return request(cmd, method, url, **kwargs)
+            response = request(cmd, method, url, **kwargs)
+            if method == 'PATCH' and server['id'] in url:
+                raise exc.GatewayTimeout('late')
+            return response
 
         with fixtures.MonkeyPatch(
                 'ironic_reservations.osc.client.request_ironic',
@@ -234,6 +249,35 @@ class TestMove(TestCase):
                 {server['id']: f'moved to {SECOND}', **dict.fromkeys(
                     [row['id'] for row in (first, second, third)],
                     'stays: busy (HTTP 503)')}, self.move(status=1))
+
+    def test_changes_of_builds(self):
+        """A build in the host's queue is deleted, and another one changes."""
+        server = self.boot(self.gold, host=FIRST)
+        self.stop_compute(FIRST)
+        first, second = [self.boot(self.gold, host=FIRST, status=None)
+                         for _ in range(2)]
+        self.wait_for(lambda: self.assertTrue(
+            self._record(first) and self._record(second)))
+        self.force_down(FIRST)
+        request = client.request_placement
+
+        def delete_or_refuse(cmd, url, method='GET', **kwargs):
+            response = request(cmd, url, method, **kwargs)
+            if first['id'] in url:
+                self.api.delete_server(first['id'])
+                self.wait_for(lambda: self.assertTrue(
+                    self._record(first).deleted))
+            elif method == 'PUT':
+                raise sdk_exc.ConflictException('another generation')
+            return response
+
+        with fixtures.MonkeyPatch(
+                'ironic_reservations.osc.client.request_placement',
+                delete_or_refuse):
+            results = self.move(status=1)
+        self.assertIn('another generation', results.pop(second['id']))
+        self.assertEqual({first['id']: 'deleted concurrently',
+                          server['id']: f'moved to {SECOND}'}, results)
 
     def test_refused_moves(self):
         """"set --host" has the same conditions."""
@@ -252,7 +296,8 @@ class TestMove(TestCase):
         # A host that is forced down may still run.
         self.force_down(FIRST)
         stop = self.send_heartbeats(FIRST)
-        self.assertIn(f'Compute service on {FIRST} is up', self.move(status=1))
+        self.assertIn(f'{FIRST} is forced down, but still reports',
+                      self.move(status=1))
         stop.set()
         self.take_down()
         self.assert_not_set(server, 'nobody', 'on nobody is not up')
@@ -328,6 +373,8 @@ class TestMove(TestCase):
         server = self.boot(self.gold, host=SECOND)
         self.assign(server, THIRD, SECOND)
         self.take_down()
+        self.assertIn('invalid UUID value: \'server\'',
+                      self.move('--instance', 'server', status=2))
         for options in (), ('--dry-run',):
             self.assertEqual(
                 {server['id']: f'stays: not on host {FIRST}'},

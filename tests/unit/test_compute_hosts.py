@@ -7,7 +7,7 @@ import types
 from osc_lib import exceptions
 import pytest
 
-from ironic_reservations.osc import move
+from ironic_reservations.osc import compute_hosts
 
 
 class Compute:
@@ -26,7 +26,8 @@ class Compute:
             'updated_at': self._time if service.get('beats') else 0,
             'availability_zone': 'nova', **service})
             for service in self._services
-            if host in (None, service['host'])]
+            if host in (None, service['host'])
+            and not (host and service.get('ends'))]
 
 
 UP = {'host': 'b', 'state': 'up'}
@@ -34,16 +35,19 @@ UP = {'host': 'b', 'state': 'up'}
 
 @pytest.fixture
 def check_move(monkeypatch):
-    monkeypatch.setattr(move, 'HEARTBEAT', 0)
+    monkeypatch.setattr(compute_hosts, 'HEARTBEAT', 0)
     cmd = types.SimpleNamespace(log=logging.getLogger(__name__))
 
     def run(*services, source='a', target='b', force=False):
-        move.check_hosts(cmd, Compute(*services), source, target, force)
+        compute_hosts.check_hosts(cmd, Compute(*services), source, target,
+                                  force)
     return run
 
 
 @pytest.mark.parametrize('source', [
-    {}, {'is_forced_down': True}], ids=str)
+    {}, {'is_forced_down': True},
+    # Deleted while the command waits for its next report.
+    {'is_forced_down': True, 'ends': True}], ids=str)
 def test_from_a_host_that_is_down(check_move, source):
     check_move({'host': 'a', **source}, UP)
 
@@ -53,7 +57,7 @@ def test_from_a_host_that_is_down(check_move, source):
     ({'state': 'up', 'status': 'disabled'}, UP, 'on a is up: stop nova-c'),
     # What cannot be mended by stopping the source comes first.
     ({'state': 'up'}, {'host': 'b'}, 'service on b is not up'),
-    ({'is_forced_down': True, 'beats': True}, UP, 'service on a is up'),
+    ({'is_forced_down': True, 'beats': True}, UP, 'down, but still reports'),
     ({}, {'host': 'b'}, 'service on b is not up'),
     ({}, {'host': 'c', 'state': 'up'}, 'service on b is not up'),
     ({'host': 'c'}, UP, 'no compute service on host a'),
@@ -67,6 +71,15 @@ def test_refused_move(check_move, source, target, words, force):
         return
     with pytest.raises(exceptions.CommandError, match=words):
         check_move(*services, force=force)
+
+
+@pytest.mark.parametrize('source', [
+    {'state': 'up'}, {'is_forced_down': True, 'beats': True}], ids=str)
+@pytest.mark.parametrize('status', ['enabled', 'disabled'])
+def test_host_that_is_disabled(check_move, source, status):
+    with pytest.raises(compute_hosts.HostIsUp) as error:
+        check_move({'host': 'a', 'status': status, **source}, UP)
+    assert error.value.is_disabled == (status == 'disabled')
 
 
 def test_move_to_the_same_host(check_move):
