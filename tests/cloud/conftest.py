@@ -43,8 +43,8 @@ def cloud(shared_cloud):
     """The cloud; each test starts and ends without servers."""
     yield shared_cloud
     # A failed test may have killed something.
-    shared_cloud.cloud.start(*(name for name, *_
-                               in shared_cloud.cloud.programs()))
+    for name, *_ in shared_cloud.cloud.programs():
+        shared_cloud.cloud.start(name)
     shared_cloud.empty()
 
 
