@@ -8,8 +8,10 @@ itself.
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
+import functools
 import time
 import urllib.parse
 import uuid
@@ -106,13 +108,12 @@ class MoveReservation(output.Lister):
                         parsed_args.dry_run)
             reservations = self._read_reservations(source)
             servers = self._read_servers(source)
-            queue = self._read_queue(source, reservations.keys() | servers)
-            instances = {*map(str, parsed_args.instance or (
-                reservations.keys() | servers | queue.keys()))}
-            # Moved by an earlier command, or by a concurrent one.
-            moves = {instance: row for instance, row
-                     in self._read_reservations(target).items()
-                     if instance in instances}
+            instances = {*map(str, parsed_args.instance or ())}
+            queue = self._read_queue(source, reservations.keys() | servers,
+                                     instances)
+            instances = instances or (
+                reservations.keys() | servers | queue.keys())
+            moves = self._read_reservations(target)
 
             def move(instance: str) -> str | None:
                 if instance in moves:
@@ -127,9 +128,12 @@ class MoveReservation(output.Lister):
 
             results = {instance: _report_errors(move, instance)
                        for instance in instances}
+            # A response may be lost, or another command has moved a server.
+            with contextlib.suppress(*ERRORS):
+                moves |= self._read_reservations(target)
             reservations |= moves
             moving = {instance for instance, result in results.items()
-                      if result is None}
+                      if result is None or instance in moves}
             progress.update_line(self, '%d of %d machines are moved to host '
                                        '%s', len(moving), len(instances),
                                  target)
@@ -185,11 +189,12 @@ class MoveReservation(output.Lister):
         return {server.id for server in self._compute.servers(
             details=False, all_projects=True, compute_host=host)}
 
-    def _read_queue(self, host: str,
-                    others: set[str]) -> dict[str, client.Data]:
+    def _read_queue(self, host: str, others: set[str],
+                    instances: set[str]) -> dict[str, client.Data]:
         """Return the builds that were sent to a host and have not started.
 
         :param others: UUIDs of instances whose build has started.
+        :param instances: UUIDs of those to return; empty for all.
         :returns: their allocations by the UUID of the instance.
         """
         queue = {}
@@ -197,8 +202,9 @@ class MoveReservation(output.Lister):
                 self, f'/resource_providers?name={urllib.parse.quote(host)}'
         )['resource_providers']:
             path = f'/resource_providers/{provider["uuid"]}/allocations'
-            for instance in client.request_placement(
-                    self, path)['allocations'].keys() - others:
+            consumers = client.request_placement(
+                self, path)['allocations'].keys() - others
+            for instance in consumers & (instances or consumers):
                 with contextlib.suppress(sdk_exc.NotFoundException):
                     server = self._compute.get_server(instance)
                     # An interrupted command may have left it in ERROR.
@@ -225,21 +231,6 @@ class MoveReservation(output.Lister):
             return None
         except exc.NotFound:
             return self._resolve(instance, plan)
-        except (exc.ClientException, ksa_exc.ClientException) as error:
-            # A response below 500 is a refusal; another one may be lost.
-            if (getattr(error, 'http_status', 500) >= 500
-                    and self._read_holder(instance) == plan.target):
-                return None
-            raise
-
-    def _read_holder(self, instance: str) -> str | None:
-        """Return the host that holds a server, or None for no host.
-
-        :raises: exc.NotFound without a reservation.
-        """
-        holder: str | None = reservation.read_reservation(
-            self, instance, {'fields': 'host'}, self._auth)['host']
-        return holder
 
     def _resolve(self, instance: str, plan: Plan) -> str | None:
         """Find out what became of a server that the source does not hold.
@@ -249,7 +240,8 @@ class MoveReservation(output.Lister):
         :returns: None if the target holds it, otherwise the result.
         """
         try:
-            holder = self._read_holder(instance)
+            holder = reservation.read_reservation(
+                self, instance, {'fields': 'host'}, self._auth)['host']
         except exc.NotFound:
             return self._end_lost_build(instance, plan)
         if holder == plan.target:
@@ -257,22 +249,28 @@ class MoveReservation(output.Lister):
         return (f'stays: host {holder} holds it' if holder
                 else 'stays: no host holds it; see audit')
 
-    def _end_lost_build(self, instance: str, plan: Plan) -> str:
+    def _end_lost_build(self, instance: str, plan: Plan) -> str | None:
         """End the build of a server without a reservation.
 
-        :returns: the result.
+        :returns: None if the target has just taken it over, otherwise the
+            result.
         """
         try:
             server = self._compute.get_server(instance)
         except sdk_exc.NotFoundException:
             return 'deleted concurrently'
+        if server.compute_host == plan.target:
+            return None
+        if server.compute_host is None:
+            return 'its build has failed'
         # A host with a compute node per node builds without reservations.
         if (server.status == 'BUILD'
                 and server.hypervisor_hostname == plan.source):
             return self._end_build(instance, client.request_placement(
                 self, f'/allocations/{instance}'), plan)
         return 'stays: it has no reservation; ' + (
-            'delete it unless audit lists it' if server.status == 'ERROR'
+            'delete it unless audit lists it'
+            if server.status == 'ERROR' or server.task_state == 'deleting'
             else 'see audit')
 
     def _end_build(self, instance: str, allocations: client.Data,
@@ -301,43 +299,41 @@ class MoveReservation(output.Lister):
         results: dict[str, str] = {}
         last_progress = time.monotonic()
         while True:
-            pending = instances - results.keys()
+            reason = (f'{plan.target} has not taken it over; see the log of '
+                      f'its nova-compute')
             # A service may be unavailable for a moment, so poll again later.
-            with contextlib.suppress(*ERRORS):
-                if latest := self._find_results(pending, plan):
-                    results |= latest
-                    pending -= latest.keys()
+            try:
+                for instance, result in self._find_results(
+                        instances - results.keys(), plan):
+                    results[instance] = result
                     last_progress = time.monotonic()
                     progress.update_line(self, '%d of %d servers are taken '
                                                'over', len(results),
                                          len(instances))
+            except ERRORS as error:
+                reason = client.format_error(error)
+            pending = instances - results.keys()
             if not pending or time.monotonic() >= last_progress + PATIENCE:
-                return results | dict.fromkeys(
-                    pending, f'stays: {plan.target} has not taken it over; '
-                             f'see the log of its nova-compute')
+                return results | dict.fromkeys(pending, f'stays: {reason}')
             time.sleep(PAUSE)
 
     def _find_results(self, instances: set[str],
-                      plan: Plan) -> dict[str, str]:
-        """Return the results of servers that were or will not be taken over.
-
-        :returns: the results by the UUID of the instance.
-        """
+                      plan: Plan) -> Iterator[tuple[str, str]]:
+        """Yield servers that were or will not be taken over, with results."""
         servers = self._read_servers(plan.target)
+        for instance in instances & servers:
+            yield instance, f'taken over by {plan.target}'
+        instances -= servers
         reservations = self._read_reservations(plan.target)
-        results = dict.fromkeys(instances & servers,
-                                f'taken over by {plan.target}')
-        for instance in instances - servers:
-            with contextlib.suppress(*ERRORS):
-                try:
-                    self._compute.get_server(instance)
-                except sdk_exc.NotFoundException:
-                    results[instance] = f'deleted: {plan.target} tears it down'
-                    continue
-                if (instance not in reservations
-                        and (result := self._resolve(instance, plan))):
-                    results[instance] = result
-        return results
+        for instance in instances - reservations.keys():
+            if result := _report_errors(
+                    functools.partial(self._resolve, plan=plan), instance):
+                yield instance, result
+        for instance in instances & reservations.keys():
+            try:
+                self._compute.get_server(instance)
+            except sdk_exc.NotFoundException:
+                yield instance, f'deleted: {plan.target} tears it down'
 
 
 def _report_errors(move: Callable[[str], str | None],

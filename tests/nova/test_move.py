@@ -153,6 +153,11 @@ class TestMove(TestCase):
                 server['id']: 'stays: no host holds it; see audit'},
                 self.move(*options, status=1))
         self.assertTrue(self.allocations(build))
+        self.save(active, task_state='deleting')
+        self.assertEqual(
+            {active['id']: 'stays: it has no reservation; delete it unless '
+                           'audit lists it'},
+            self.move('--instance', active['id'], status=1))
 
     def test_servers_that_stay(self):
         server, build, zombie, others = self.boot_many(
@@ -199,8 +204,9 @@ class TestMove(TestCase):
         self.assertEqual({}, self.allocations(build))
         self.assertEqual('ERROR', self.api.get_server(build['id'])['status'])
 
-    def test_concurrent_move(self):
-        ours, others, third = self.boot_many(3, self.gold, host=FIRST)
+    def test_concurrent_changes(self):
+        ours, others, third, error = self.boot_many(
+            4, self.gold, host=FIRST)
         self.take_down()
         request = client.request_ironic
 
@@ -208,8 +214,12 @@ class TestMove(TestCase):
             for server, to in (ours, SECOND), (others, THIRD):
                 if method == 'PATCH' and server['id'] in url:
                     self.assign(server, to)
-            if method == 'PATCH' and third['id'] in url:
-                self.release(third)
+            for server in third, error:
+                if method == 'PATCH' and server['id'] in url:
+                    self.release(server)
+            if method == 'PATCH' and error['id'] in url:
+                self.save(error, vm_state='error', host=None, node=None,
+                          compute_id=None)
             return request(cmd, method, url, **kwargs)
 
         with fixtures.MonkeyPatch(
@@ -218,7 +228,8 @@ class TestMove(TestCase):
             self.assertEqual(
                 {ours['id']: f'moved to {SECOND}',
                  others['id']: f'stays: host {THIRD} holds it',
-                 third['id']: 'stays: it has no reservation; see audit'},
+                 third['id']: 'stays: it has no reservation; see audit',
+                 error['id']: 'its build has failed'},
                 self.move(status=1))
         self.assertEqual(
             {ours['id']: f'moved to {SECOND}'},
@@ -249,6 +260,45 @@ class TestMove(TestCase):
                 {server['id']: f'moved to {SECOND}', **dict.fromkeys(
                     [row['id'] for row in (first, second, third)],
                     'stays: busy (HTTP 503)')}, self.move(status=1))
+
+    def test_errors_during_the_wait(self):
+        """They are shown, instead of the advice to look at the new host."""
+        build, server = self.boot_many(2, self.gold, host=FIRST)
+        self.take_down()
+        self.save(build, vm_state='building', task_state='networking')
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.move.PATIENCE', 3))
+        request, lists = client.request_ironic, []
+
+        def fail(cmd, method, url, **kwargs):
+            lists.extend([url] if f'reservations?host={SECOND}' in url else [])
+            # The first two belong to the move.
+            if len(lists) > 2:
+                raise exc.ServiceUnavailable('busy')
+            return request(cmd, method, url, **kwargs)
+
+        def release(cmd, method, url, **kwargs):
+            lists.extend([url] if f'reservations?host={SECOND}' in url else [])
+            if len(lists) == 3:
+                self.release(build)
+            return request(cmd, method, url, **kwargs)
+
+        def refuse(*args, **kwargs):
+            raise sdk_exc.ConflictException('another generation')
+
+        for during, error in ((fail, 'busy (HTTP 503)'),
+                              (release, 'another generation')):
+            lists.clear()
+            with fixtures.MonkeyPatch(
+                    'ironic_reservations.osc.client.request_ironic', during), \
+                 fixtures.MonkeyPatch(
+                     'ironic_reservations.osc.move.MoveReservation._end_build',
+                     refuse):
+                results = self.move('--wait', status=1)
+            self.assertIn(error, results[build['id']])
+            self.assertEqual('stays: busy (HTTP 503)' if during == fail else
+                             f'stays: {SECOND} has not taken it over; see the '
+                             f'log of its nova-compute', results[server['id']])
 
     def test_changes_of_builds(self):
         """A build in the host's queue is deleted, and another one changes."""
