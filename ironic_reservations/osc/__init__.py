@@ -10,6 +10,7 @@
 * ``options``: the options of the commands that hold nodes.
 * ``units``: types of arguments.
 * ``actions``: actions of argparse.
+* ``compute_hosts``: checks hosts between which servers move.
 * ``servers``: reads servers and their groups from Nova.
 * ``claims``: explains the claim of a server.
 * ``placement``: why Placement finds no compute host.

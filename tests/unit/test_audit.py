@@ -337,7 +337,7 @@ ADVICE = [
     # Its host is up and would never give it up.
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
      change(None, {'host': 'compute-2'})),
-    ('wait: host compute-2 takes it over',
+    ('wait: host compute-2 takes it over; if it does not, its log says why',
      change(None, {'host': 'compute-2'}, compute_nodes={
          'row-1': DOWN})),
     ('openstack baremetal reservation set server-1 --host compute-1 --force',

@@ -276,7 +276,8 @@ class WrongHost(base.Kind):
             return base.UNLESS_IN_USE + _format_delete(finding)
         holder = cloud.find_host(finding.instance)
         if holder in cloud.hosts_up and finding.host not in cloud.hosts_up:
-            return f'wait: host {holder} takes it over'
+            return (f'wait: host {holder} takes it over; if it does not, its '
+                    f'log says why')
         return (f'openstack baremetal reservation set {finding.instance} '
                 f'--host {finding.host} --force')
 
