@@ -59,16 +59,6 @@ def count_deploying(cloud, count):
     return states.count('deploying')
 
 
-@contextlib.contextmanager
-def pause_conductor(cloud):
-    """Pause all deployments."""
-    cloud.cloud.signal('ironic-conductor', signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        cloud.cloud.signal('ironic-conductor', signal.SIGCONT)
-
-
 def stop(cloud, name, number, timeout=NOVA_WAITS):
     """Send a signal, and wait until the process has exited.
 
@@ -87,7 +77,7 @@ def test_ten_builds(slow_cloud, number):
     servers = cloud.boot_one_each(host, 10)
     eventually(functools.partial(count_deploying, cloud, 10))
     start = time.monotonic()
-    with pause_conductor(cloud):
+    with cloud.freeze('ironic-conductor'):
         before = count_deploying(cloud, 10)
         assert before
         # It waits for none of them, unlike Nova.
@@ -144,7 +134,7 @@ def test_tear_down_that_outlives_its_process(cloud, has_standby, patience):
         [server] = cloud.boot_on(host, 1)
         cloud.connection.compute.delete_server(server)
         eventually(functools.partial(assert_deleting, cloud, server))
-        with pause_conductor(cloud):
+        with cloud.freeze('ironic-conductor'):
             start = time.monotonic()
             stop(cloud, host, signal.SIGTERM, 60)
             print(f'Exited {time.monotonic() - start:.0f} s after SIGTERM')
