@@ -476,9 +476,16 @@ class TestCells(TestCase):
         result = self.command('set', server['id'], '--host', FIRST, '--force',
                               as_json=False)
         self.assertEqual((0, ''), (result.returncode, result.stderr))
+        # When the other host is down, the server can also be moved back.
+        self.assign(server, THIRD)
+        self.take_down(THIRD)
         self.switch_cell('cell1')
         self.assert_on(FIRST, server)
         self.bring_back()
+        with self.run_worker(FIRST):
+            self.assertEqual(
+                {server['id']: f'taken over by {FIRST}'},
+                self.move('--wait', source=THIRD, target=FIRST))
         self.act(server, 'reboot', 'ACTIVE', type='HARD')
         self.delete(server)
         self.assert_nothing_left()
