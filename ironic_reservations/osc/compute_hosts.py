@@ -55,16 +55,18 @@ def check_hosts(cmd: command.Command, compute: Any, source: str | None,
             f'Host {target} is in availability zone '
             f'{after.availability_zone}, and {source} in '
             f'{before.availability_zone}.')
-    if before and before.state != 'down':
-        is_disabled = before.status == 'disabled'
+    if before is None:
+        return
+    is_disabled = before.status == 'disabled'
+    if before.state != 'down':
         raise HostIsUp(
             f'Compute service on {source} is up: '
             f'{"" if is_disabled else "disable it first, and "}'
             f'stop nova-compute on {source}.', is_disabled)
-    if before and before.is_forced_down and _is_running(cmd, compute, before):
+    if before.is_forced_down and _is_running(cmd, compute, before):
         raise HostIsUp(
             f'Compute service on {source} is forced down, but still reports: '
-            f'stop nova-compute on {source}.', before.status == 'disabled')
+            f'stop nova-compute on {source}.', is_disabled)
 
 
 def _is_running(cmd: command.Command, compute: Any, service: Any) -> bool:

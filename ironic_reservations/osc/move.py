@@ -11,8 +11,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import functools
 import time
+from typing import Any
 import urllib.parse
 import uuid
 
@@ -323,26 +323,25 @@ class MoveReservation(output.Lister):
         servers = self._read_servers(plan.target)
         for instance in instances & servers:
             yield instance, f'taken over by {plan.target}'
-        instances -= servers
+        others = instances - servers
         reservations = self._read_reservations(plan.target)
-        for instance in instances - reservations.keys():
-            if result := _report_errors(
-                    functools.partial(self._resolve, plan=plan), instance):
+        for instance in others - reservations.keys():
+            if result := _report_errors(self._resolve, instance, plan):
                 yield instance, result
-        for instance in instances & reservations.keys():
+        for instance in others & reservations.keys():
             try:
                 self._compute.get_server(instance)
             except sdk_exc.NotFoundException:
                 yield instance, f'deleted: {plan.target} tears it down'
 
 
-def _report_errors(move: Callable[[str], str | None],
-                   instance: str) -> str | None:
+def _report_errors(move: Callable[..., str | None],
+                   *args: Any) -> str | None:
     """Return the result for a server, also if an error occurs.
 
     The other servers can still be moved.
     """
     try:
-        return move(instance)
+        return move(*args)
     except ERRORS as error:
         return f'stays: {client.format_error(error)}'
