@@ -19,7 +19,8 @@ Requests to Ironic:
 * ``wanted``: builds the body of a reservation request from an instance.
 * ``builds``: holds nodes for instances that are being built, renews the
   leases, and cleans nodes.
-* ``node_faults``: finds out whether a build has failed because of its node.
+* ``node_faults``: notes and remembers on which nodes an instance could not be
+  built.
 * ``ownership``: finds the host and the node of an instance, for Nova's Ironic
   driver.
 * ``fence``: adds the fence header to requests, and handles refusals.

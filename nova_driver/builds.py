@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from . import client
 from . import conf
+from . import node_faults
 from . import wanted
 
 CONF = conf.CONF
@@ -148,8 +149,6 @@ class Builds:
             return None
         if not any(request[name] is not None for name in _PARTITION):
             return failure
-        if 'claim' in request:
-            return None  # There is no dry run of a claim.
         try:
             return self._client.refusal(
                 {**request, **dict.fromkeys(_PARTITION)})
@@ -214,6 +213,34 @@ class Builds:
                           build.node_uuid, e)
             if not reservation or reservation['node_uuid'] != build.node_uuid:
                 build.abort_reason = 'its node is no longer reserved for it'
+
+    def end_attempt(self, instance: objects.Instance,
+                    attempt: node_faults.Attempt) -> None:
+        """Remember the node of a failed attempt if it may be the cause.
+
+        The first of the instance's nodes is recorded, and other instances get
+        other nodes if they can. A request that no node satisfies fails on
+        others, too, so these are not recorded. The node is still held: the
+        next attempt cannot get it before.
+
+        :param instance: an ownership.OnNode, unless the attempt has sent no
+            request.
+        """
+        if attempt.is_accepted:
+            # Ironic's own history shows why its deployment has failed.
+            node_faults.forget(instance)
+        if attempt.fault is None:
+            return
+        LOG.warning('Node %s could not be deployed: %s', instance.node,
+                    attempt.fault, instance=instance)
+        is_first = not node_faults.list_nodes(instance)
+        node_faults.remember(instance, instance.node)
+        try:
+            if is_first:
+                self._client.record_failed_build(instance.node, attempt.fault)
+        except client.Failure as e:
+            LOG.warning('Could not record the fault of node %s: %s',
+                        instance.node, e, instance=instance)
 
     def end(self, instance: objects.Instance) -> None:
         """Forget a build, and stop renewing its lease.

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import json
 from typing import Any
+from typing import NotRequired
 from typing import ParamSpec
 from typing import TypedDict
 from typing import TypeVar
@@ -71,6 +72,24 @@ class Reservation(TypedDict, total=False):
     ignored: list[str]
 
 
+class CapacityRow(TypedDict):
+    """A capacity row, as far as the driver reads it: see the API reference.
+
+    Sizes are in MiB, CPUs and GiB.
+    """
+
+    resource_class: str | None
+    memory_mb: int
+    vcpus: int
+    local_gb: int
+    cpu_arch: str | None
+    traits: list[str]
+    total: int
+    free: int
+    held: int
+    claimable: NotRequired[int]
+
+
 class Failure(Exception):
     """A call has failed.
 
@@ -114,6 +133,8 @@ class NoNode(Failure):
         It names constraints that the user can change. Users must not learn
         numbers of nodes, or how the operator has split the fleet.
         """
+        if unknown := self.explanation.get('unknown_nodes'):
+            return f'no node has the name or UUID {", ".join(unknown)}'
         nearest = self.explanation.get('nearest')
         names = [cause['by'] for cause in (
                      [nearest] if nearest
@@ -191,7 +212,7 @@ class Client:
         """Return why a request would get no node, without holding one.
 
         :returns: None if a node matches, including nodes that are locked.
-        :raises: Refused, Unavailable.
+        :raises: Refused, Unavailable; NotFound and Conflict for a claim.
         """
         result = self._call('POST', params={'dry_run': 'true'}, json=request)
         explanation = result['explanation']
@@ -299,7 +320,7 @@ class Client:
             query = text.parse_next_link(page.get('next'))
 
     def capacity(self, host: str, fresh: bool = False,
-                 **partition: str | None) -> tuple[list[dict[str, Any]], int]:
+                 **partition: str | None) -> tuple[list[CapacityRow], int]:
         """Return the capacity of the fleet, by hardware profile.
 
         :param host: count nodes of this host as ``held``.

@@ -29,6 +29,7 @@ from . import fence
 from . import host_lease
 from . import migration
 from . import mode
+from . import node_faults
 from . import ownership
 from . import placement
 from . import power
@@ -105,6 +106,9 @@ class ReservationsMixin(ironic_driver.IronicDriver):
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute,
             self.fence.wait, self.completer)
+        # Later Nova calls process_instances_at_startup for that.
+        self.takeover.adapt_manager(
+            () if restart.SUPPORTED else self._queued_tasks)
         self.stopping.watch()
         self.worker.start(host, timing.TIMING.interval)
 
@@ -156,11 +160,7 @@ class ReservationsMixin(ironic_driver.IronicDriver):
         When Nova starts, it reads each power state twice, one by one, and
         exits if Ironic does not respond. Before Nova 34 it does not call this.
         """
-        # The requests for these tasks wait in the host's queue. Nova would
-        # reset the tasks now, and then refuse the requests. Without a host
-        # lease Nova repeats reboots itself.
-        tasks: tuple[str, ...] = (
-            () if self.host_lease is None else takeover.QUEUED_TASKS)
+        tasks = self._queued_tasks
         if self.mode.decision and self.completer:
             tasks = tasks or (task_states.REBUILDING,)
             instances = objects.InstanceList(
@@ -172,6 +172,15 @@ class ReservationsMixin(ironic_driver.IronicDriver):
         instances = objects.InstanceList(
             context, objects=self.takeover.wait_for_tasks(instances, tasks))
         return super().process_instances_at_startup(context, instances)
+
+    @property
+    def _queued_tasks(self) -> tuple[str, ...]:
+        """Tasks whose requests wait in the host's queue when Nova starts.
+
+        Nova would reset these tasks, and then refuse the requests. Without a
+        host lease Nova repeats reboots itself.
+        """
+        return () if self.host_lease is None else takeover.QUEUED_TASKS
 
     def _read_power_states(self) -> dict[str, hardware.InstanceInfo]:
         # Nodes that have left this part of the fleet are missing.
@@ -206,18 +215,19 @@ class ReservationsMixin(ironic_driver.IronicDriver):
 
     @contextlib.contextmanager
     def _bind(self, instance: objects.Instance, building: bool = False,
-              node: sdk_node.Node | None = None) -> Iterator[Any]:
+              node: sdk_node.Node | None = None,
+              attempt: node_faults.Attempt | None = None) -> Iterator[Any]:
         """Yield the parent's methods, which write to Ironic for an instance.
 
         :param instance: an ownership.OnNode, unless there is no reservation.
-        :param building: see fence.Held.
-        :param node: see fence.Held.
+        :param building: see fence.Held, as for the other parameters.
         :raises: fence.Refused when the host no longer holds the node.
         """
         binding = fence.NO_RESERVATION
         if (isinstance(instance, ownership.OnNode)
                 and not isinstance(instance, ownership.Unheld)):
-            binding = fence.Held(instance, instance.node, building, node)
+            binding = fence.Held(instance, instance.node, building, node,
+                                 attempt)
         self.power_states.forget(instance)
         try:
             yield self._make_writer(binding)

@@ -26,6 +26,7 @@ from nova.objects import fields
 from oslo_log import log as logging
 
 from . import conf
+from . import node_faults
 
 if TYPE_CHECKING:
     from nova.compute import manager as compute_manager
@@ -43,6 +44,7 @@ PRIVATE = {
     '_cleanup_allocated_networks': ('34.0.0', '_do_build_and_run_instance'),
     '_cleanup_volumes': ('34.0.0', '_do_build_and_run_instance'),
     '_delete_instance': ('34.0.0', '_init_instance'),
+    '_do_build_and_run_instance': ('34.0.0', 'build_and_run_instance'),
     '_init_instance': ('34.0.0', 'init_host'),
     '_nil_out_instance_obj_host_and_node': (
         '34.0.0', '_do_build_and_run_instance'),
@@ -90,6 +92,7 @@ class Endings:
         request = _Request(instance, _BUILD)
         network_info = instance.get_network_info()
         instance.system_metadata.pop('network_allocated', None)
+        node_faults.forget(instance)
         _set_access_ips(instance, network_info)
         self._manager._update_instance_after_spawn(instance)
         instance.save(expected_task_state=task_states.SPAWNING)

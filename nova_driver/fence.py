@@ -29,6 +29,7 @@ import requests
 
 from . import client
 from . import host_lease
+from . import node_faults
 from . import timing
 
 LOG = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Held(Binding):
         instance.
     :ivar node: the node of the instance, as far as the parent needs it. The
         first lookup returns it instead of a request's response.
+    :ivar attempt: notes the responses to the requests of a build.
     :ivar refusal: the Refused that was raised, also when Nova's driver has
         converted it to another error.
     """
@@ -82,6 +84,7 @@ class Held(Binding):
     node_uuid: str | None
     building: bool = False
     node: sdk_node.Node | None = None
+    attempt: node_faults.Attempt | None = None
     refusal: Refused | None = None
 
     def take_node(self) -> sdk_node.Node | None:
@@ -119,6 +122,14 @@ class Fence:
 
     def _request(self, connection: Any, binding: Binding | None, url: str,
                  method: str, *args: Any, **kwargs: Any) -> requests.Response:
+        response = self._send(connection, binding, url, method, *args,
+                              **kwargs)
+        if isinstance(binding, Held) and binding.attempt is not None:
+            binding.attempt.note(method, url, response)
+        return response
+
+    def _send(self, connection: Any, binding: Binding | None, url: str,
+              method: str, *args: Any, **kwargs: Any) -> requests.Response:
         # openstacksdk before 4.15 replaces this option of [ironic] by 1.
         if connection.connect_retries is not None:
             kwargs.setdefault('connect_retries', connection.connect_retries)

@@ -16,6 +16,8 @@ import os_traits
 
 from ironic_reservations.shared import resources
 
+from . import client
+
 #: The largest number in Nova's compute_nodes and in Placement's inventories.
 MAX_INT = 2 ** 31 - 1
 
@@ -43,7 +45,7 @@ class Fleet:
         instance has 1 of its node's class.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[client.CapacityRow]
     taken: collections.Counter[str] | None = None
 
     @property
@@ -56,13 +58,12 @@ class Fleet:
 
         The amounts used are 0, because Nova adds these up itself.
         """
-        sums = {size: _clamp(sum(row['total'] * row[size]
-                                 for row in self.rows))
-                for size in resources.SIZES.values()}
+        sums: dict[str, int] = {
+            size: _clamp(sum(row['total'] * row[size] for row in self.rows))
+            for size in resources.SIZES.values()}
         return {**sums, **{f'{size}_used': 0 for size in sums},
-                # If this is larger than the free disk space of the host,
-                # the scheduler logs a warning for each request.
-                'disk_available_least': None,
+                'disk_available_least': _clamp(sum(
+                    row['free'] * row['local_gb'] for row in self.rows)),
                 'supported_instances': [
                     (architecture, fields.HVType.BAREMETAL, fields.VMMode.HVM)
                     for architecture in self._architectures()]}
@@ -128,7 +129,7 @@ class Fleet:
             for name, amount in total.items() if name and amount}
 
 
-def _count_available(row: dict[str, Any]) -> int:
+def _count_available(row: client.CapacityRow) -> int:
     """Return how many nodes of a row an instance may hold or claim."""
     # An Ironic that is not upgraded yet does not have "claimable".
     count: int = row['free'] + row.get('claimable', 0)

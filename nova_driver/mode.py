@@ -163,6 +163,9 @@ class OneComputeNode:
         self._power_states = power_states
         self._start = start
         self._compute_id = ''
+        # Resource classes of provider.yaml, which Nova adds to those that the
+        # driver reports, and refuses if the driver reports them, too.
+        self._configured_classes: set[str] = set()
         # The allocations that the last periodic task read, until the driver's
         # thread has restored the missing ones.
         self._present: Collection[str] | None = None
@@ -175,6 +178,14 @@ class OneComputeNode:
         :raises: InvalidConfiguration, which ends nova-compute.
         """
         self._compute_id = identify(self._host)
+        configs = tracker.provider_configs
+        # An entry for this host takes the place of that for all hosts.
+        config: dict[str, Any] = next((configs[name] for name in (
+            self._host, self._compute_id, '$COMPUTE_NODE')
+            if name in configs), {})
+        self._configured_classes = {
+            name for inventory in config.get('inventories', {}).get(
+                'additional', ()) for name in inventory}
         placement.adapt_tracker(tracker, self._host)
         self.allocations = placement.Allocations(
             tracker.reportclient, self._host, self._compute_id)
@@ -222,8 +233,11 @@ class OneComputeNode:
     def update_provider_tree(
             self, provider_tree: nova_tree.ProviderTree, nodename: str,
             allocations: Any) -> None:
-        provider_tree.update_inventory(nodename, self._report.inventory(
-            provider_tree.data(nodename).inventory))
+        before = provider_tree.data(nodename).inventory
+        for name in self._configured_classes:
+            before.pop(name, None)
+        provider_tree.update_inventory(
+            nodename, self._report.inventory(before))
         provider_tree.update_traits(nodename, self._report.traits(
             provider_tree.data(nodename).traits))
 

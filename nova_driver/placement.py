@@ -20,6 +20,8 @@ from nova.scheduler.client import report as report_client
 from oslo_log import log as logging
 import tenacity
 
+from ironic_reservations.shared import resources as shared_resources
+
 from . import client
 from . import conf
 from . import fleet
@@ -34,8 +36,9 @@ LOG = logging.getLogger(__name__)
 _PAUSE = 600
 
 #: Columns of Nova's compute_nodes in which the resource tracker sums up what
-#: instances use. They have 32 bits.
-_SUMS = ('vcpus_used', 'memory_mb_used', 'local_gb_used')
+#: instances use and leave. They have 32 bits.
+_SUMS = ('vcpus_used', 'memory_mb_used', 'local_gb_used', 'free_ram_mb',
+         'free_disk_gb')
 
 
 def adapt_tracker(tracker: resource_tracker.ResourceTracker,
@@ -45,13 +48,15 @@ def adapt_tracker(tracker: resource_tracker.ResourceTracker,
     Nova reads the allocations of each instance of the provider from
     Placement, one by one, at every claim, deletion and periodic task. Only
     drivers that reshape their providers, and PCI devices in Placement, need
-    them. Nova also expects at most 2 PiB of memory per compute node.
+    them. Nova also expects at most 2 PiB of memory per compute node, and its
+    scheduler logs a warning for each request if more disk space is available
+    than Nova has not given to instances: flavors may be larger than nodes.
 
     :param host: the name of the host and of its compute node.
     """
     reportclient = tracker.reportclient
     allocations = reportclient.get_allocations_for_provider_tree
-    update_usage = tracker._update_usage
+    update = tracker._update
 
     @functools.wraps(allocations)
     def get_allocations_for_provider_tree(
@@ -60,17 +65,20 @@ def adapt_tracker(tracker: resource_tracker.ResourceTracker,
             return {}
         return allocations(context, nodename)
 
-    @functools.wraps(update_usage)
-    def _update_usage(usage: Any, nodename: str, sign: int = 1) -> None:
-        update_usage(usage, nodename, sign)
-        compute_node = tracker.compute_nodes[nodename]
-        for name in _SUMS:
-            setattr(compute_node, name,
-                    min(getattr(compute_node, name), fleet.MAX_INT))
+    @functools.wraps(update)
+    def _update(context: Any, compute_node: objects.ComputeNode,
+                *args: Any, **kwargs: Any) -> None:
+        if compute_node.hypervisor_hostname == host:
+            for name in _SUMS:
+                setattr(compute_node, name, max(-fleet.MAX_INT, min(
+                    getattr(compute_node, name), fleet.MAX_INT)))
+            compute_node.disk_available_least = min(
+                compute_node.disk_available_least, compute_node.free_disk_gb)
+        update(context, compute_node, *args, **kwargs)
 
     reportclient.get_allocations_for_provider_tree = (
         get_allocations_for_provider_tree)
-    tracker._update_usage = _update_usage
+    tracker._update = _update
 
 
 class Allocations:
@@ -188,13 +196,20 @@ def allocate(reportclient: report_client.SchedulerReportClient,
         resources = resources or allocation['resources']
     success = reportclient.put_allocations(ctxt, instance.uuid, {
         'allocations': {provider: {
-            'resources': resources or scheduler_utils.resources_from_flavor(
-                instance, instance.flavor)}},
+            'resources': resources or _read_flavor(instance)}},
         'project_id': instance.project_id, 'user_id': instance.user_id,
         'consumer_generation': response.get('consumer_generation')})
     return None if success else (
         f'Placement refuses its allocation from provider {provider}, which '
         f'may have no room yet')
+
+
+def _read_flavor(instance: objects.Instance) -> dict[str, int]:
+    """Return what an instance's flavor requests from its host's provider."""
+    return {name: amount for name, amount
+            in scheduler_utils.resources_from_flavor(
+                instance, instance.flavor).items()
+            if not shared_resources.is_blazar_class(name)}
 
 
 @tenacity.retry(

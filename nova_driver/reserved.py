@@ -129,50 +129,26 @@ class Reserved:
         # Neutron may take long to create the ports. Wait for it before
         # renewing the lease, because the node is changed only after that.
         network_info.wait()
-        view = self._renew(instance)
+        view, attempt = self._renew(instance), node_faults.Attempt()
         try:
-            with self.bind(view, building=True) as parent:
+            with self.bind(view, building=True, attempt=attempt) as parent:
                 # The parent would read the node first, only for its UUID.
                 parent._plug_vifs(
                     sdk_node.Node(id=view.node), view, network_info)
-        except Exception as e:
-            reason = self._record_fault(view, e)
-            if reason:
+        except Exception:
+            self.builds.end_attempt(view, attempt)
+            if attempt.fault is not None:
                 # After any other exception Nova would not try another host.
-                raise exception.ComputeResourcesUnavailable(reason=reason)
+                raise exception.ComputeResourcesUnavailable(
+                    reason=attempt.fault)
             raise
-
-    def _record_fault(self, view: objects.Instance,
-                      error: Exception) -> str | None:
-        """Record why a build has failed, if its node is the cause.
-
-        The node is still held, so the next attempt cannot get it before. After
-        Ironic has accepted a deployment, its own history shows the failure.
-
-        :param view: an ownership.OnNode.
-        :returns: the reason; None if its cause is not the node.
-        """
-        reason = node_faults.find_reason(error)
-        if reason is None:
-            return None
-        try:
-            reservation = self.reservations.get_now(view.uuid)
-            if (reservation is None or reservation['state'] != 'reserved'
-                    or reservation['host'] != self.fence.host):
-                return None
-            LOG.warning('Node %s could not be deployed: %s', view.node, reason,
-                        instance=view)
-            self.reservations.record_failed_build(view.node, reason)
-        except client.Failure as e:
-            LOG.warning('Could not record the fault of node %s: %s',
-                        view.node, e, instance=view)
-        return reason
 
     def spawn(self, context: nova_context.RequestContext,
               instance: objects.Instance, image_meta: objects.ImageMeta,
               injected_files: Any, admin_password: Any, allocations: Any,
               network_info: Any, block_device_info: Any, *args: Any) -> None:
-        is_unshelve, view = instance.uuid not in self.builds, None
+        is_unshelve = instance.uuid not in self.builds
+        view, attempt = instance, node_faults.Attempt()
         try:
             if is_unshelve:
                 # In an unshelve Nova does not call the two methods above.
@@ -181,13 +157,16 @@ class Reserved:
                     self.prepare_networks_before_block_device_mapping(
                         instance, network_info)
             view = ownership.Spawning(instance, self._renew(instance).node)
-            with self.bind(view, building=True) as parent:
+            with self.bind(view, building=True, attempt=attempt) as parent:
                 parent.spawn(context, view, image_meta, injected_files,
                              admin_password, allocations, network_info,
                              block_device_info, *args)
+            node_faults.forget(instance)
         except Exception as e:
-            if view is not None:
-                self._record_fault(view, e)
+            # After this exception Nova does not try another host: it refuses
+            # the image.
+            if not isinstance(e, exception.BuildAbortException):
+                self.builds.end_attempt(view, attempt)
             if is_unshelve:
                 self._destroy_unshelved(
                     context, instance, network_info, block_device_info)
@@ -298,7 +277,7 @@ class Reserved:
                 id=reservation['node_uuid'],
                 provision_state=reservation['provision_state']))
         if view is instance:
-            return  # It was built on the compute node of its node.
+            return  # It is still on the per-node compute node.
         if reservation and reservation['state'] != 'reserved':
             self.report.note_release(reservation)
         self.reservations.release(instance.uuid, self.fence.host)

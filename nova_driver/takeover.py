@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Collection
 import datetime
+import functools
 import time
 from typing import TYPE_CHECKING
+from typing import Any
 
 from nova import availability_zones
 from nova import context as nova_context
@@ -20,6 +22,7 @@ from nova import exception
 from nova import objects
 from nova import servicegroup
 from nova import utils
+from nova.compute import build_results
 from nova.compute import task_states
 from nova.compute import vm_states
 from oslo_log import log as logging
@@ -76,6 +79,7 @@ class Takeover(reconciler.Reconciler):
         super().__init__(host, host_report, reservations,
                          manager.reportclient)
         self._manager = manager
+        self._init_instance = manager._init_instance
         self._wait = wait
         self._completer = completer
         self._services = servicegroup.API()
@@ -92,6 +96,66 @@ class Takeover(reconciler.Reconciler):
         self._waiting: dict[str, State] = {}
         self._waiting_end: float = 0
 
+    def adapt_manager(self, tasks: Collection[str]) -> None:
+        """Patch how Nova's manager begins builds, and initializes instances.
+
+        When Nova initializes an instance, it may repeat a reboot. If Ironic
+        reports the new power state of the machine then, Nova looks for the
+        event of the reboot in the action of that report, and would exit.
+
+        :param tasks: see ``wait_for_tasks``.
+        """
+        init_instance = self._init_instance
+        build = self._manager._do_build_and_run_instance
+
+        @functools.wraps(init_instance)
+        def _init_instance(context: nova_context.RequestContext,
+                           instance: objects.Instance) -> None:
+            for visible in self.wait_for_tasks([instance], tasks):
+                try:
+                    init_instance(context, visible)
+                except exception.InstanceActionEventNotFound as e:
+                    LOG.warning('Could not record the end of a reboot: %s', e,
+                                instance=instance)
+
+        @functools.wraps(build)
+        def _do_build_and_run_instance(
+                context: nova_context.RequestContext,
+                instance: objects.Instance, *args: Any, **kwargs: Any) -> str:
+            if self._is_ended(instance.uuid):
+                LOG.warning('Host %s does not begin this build, which a move '
+                            'has ended', self._host, instance=instance)
+                # Nova neither deletes an allocation, nor counts a failure.
+                return build_results.FAILED_BY_POLICY
+            result: str = build(context, instance, *args, **kwargs)
+            return result
+
+        self._manager._init_instance = _init_instance
+        self._manager._do_build_and_run_instance = _do_build_and_run_instance
+
+    def _is_ended(self, uuid: str) -> bool:
+        """Return whether a build was ended while it was in the host's queue.
+
+        Nova before 34 also sets such a build to ERROR when it starts, but does
+        not delete its allocation.
+        """
+        ctxt = nova_context.get_admin_context()
+        try:
+            instance = objects.Instance.get_by_uuid(ctxt, uuid,
+                                                    expected_attrs=[])
+        except exception.InstanceNotFound:
+            return False  # Nova handles that.
+        if instance.host is not None or instance.vm_state != vm_states.ERROR:
+            return instance.host not in (None, self._host)
+        compute_node = mode.find_compute_node(self._host, self._host)
+        try:
+            return (compute_node is not None and compute_node.uuid not in
+                    self._reportclient.get_allocs_for_consumer(
+                        ctxt, uuid)['allocations'])
+        except exception.ConsumerAllocationRetrievalFailed:
+            # Do not begin a build that may have been ended.
+            return True
+
     def wait_for_tasks(self, instances: Collection[objects.Instance],
                        tasks: Collection[str]) -> list[objects.Instance]:
         """Wait for the requests for tasks that no host has begun.
@@ -100,9 +164,9 @@ class Takeover(reconciler.Reconciler):
 
         :returns: the instances without these tasks.
         """
-        self._waiting = {instance.uuid: _get_state(instance)
-                         for instance in instances
-                         if instance.task_state in tasks}
+        self._waiting |= {instance.uuid: _get_state(instance)
+                          for instance in instances
+                          if instance.task_state in tasks}
         self._waiting_end = time.monotonic() + QUEUE_TIMEOUT
         return [instance for instance in instances
                 if instance.uuid not in self._waiting]
@@ -222,7 +286,7 @@ class Takeover(reconciler.Reconciler):
         # If it has changed, this host is working on another task.
         if _get_state(instance) == before:
             for rest in self._completer.hide([instance]):
-                self._manager._init_instance(ctxt, rest)
+                self._init_instance(ctxt, rest)
 
     def _is_down(self, ctxt: nova_context.RequestContext, host: str) -> bool:
         try:

@@ -21,6 +21,7 @@ from ironic_reservations.shared import spelling
 
 from . import client
 from . import conf
+from . import node_faults
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
@@ -65,6 +66,9 @@ def make_build_request(instance: objects.Instance, host: str,
     # An Ironic that is not upgraded yet does not know the key.
     if CONF.reservations.ownership != 'any':
         request['ownership'] = CONF.reservations.ownership
+    nodes = node_faults.list_nodes(instance)
+    if nodes:
+        request['avoid'] = nodes
     _add_metadata(request, instance)
     # A claimed reservation keeps its group.
     if 'claim' not in request:

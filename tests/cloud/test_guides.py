@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guides that can be pasted, as an operator and as a project."""
 
+import itertools
 import os
 import pathlib
 import re
@@ -35,12 +36,15 @@ openstack() {{
 class Shell:
     """A bash into which the blocks of a page are pasted.
 
-    Its ``openstack`` runs in this process, and must succeed.
+    Its ``openstack`` runs in this process, and must succeed. It uses
+    clouds.yaml and the openrc file of the cloud in turn.
     """
 
-    def __init__(self, folder, process):
+    def __init__(self, folder, process, cloud):
         self._result = folder / 'result'
-        self._clouds = folder / 'clouds.yaml'
+        self._clouds = cloud.folder / 'clouds.yaml'
+        self._environment = cloud.environment
+        self._uses_openrc = itertools.cycle((False, True))
         self._process = process
         self.paste(FUNCTION)
 
@@ -59,9 +63,10 @@ class Shell:
         raise AssertionError(f'bash has exited: {"".join(output)}')
 
     def _run(self, cloud, *args):
-        result = command.run_in({
-            'OS_CLIENT_CONFIG_FILE': str(self._clouds),
-            **({'OS_CLOUD': cloud} if cloud else {})}, *args)
+        result = command.run_in(
+            self._environment(cloud) if cloud and next(self._uses_openrc)
+            else {'OS_CLIENT_CONFIG_FILE': str(self._clouds),
+                  **({'OS_CLOUD': cloud} if cloud else {})}, *args)
         self._result.write_text(f'{result.returncode}\n{result.stdout}',
                                 encoding='utf-8')
         assert result.returncode == 0, (args, result.stderr)
@@ -74,14 +79,12 @@ def follow(shared_cloud, tmp_path, reservations, no_notices):
     It yields the output of each. All reservations are released, and all
     pools deleted, at the end.
     """
-    (tmp_path / 'clouds.yaml').symlink_to(
-        shared_cloud.cloud.folder / 'clouds.yaml')
     os.mkfifo(tmp_path / 'result')
     with subprocess.Popen(
             ['bash'], cwd=tmp_path, env={'PATH': os.environ['PATH']},
             text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT) as process:
-        shell = Shell(tmp_path, process)
+        shell = Shell(tmp_path, process, shared_cloud.cloud)
 
         def follow(page):
             text = (PAGES / f'{page}.rst').read_text()

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import subprocess
+import uuid
 
 import pytest
 
@@ -249,6 +250,39 @@ def test_heal_allocations(cloud):
     cloud.start_host(reservation['host'])
     eventually(cloud.assert_consistent)
     test_switching.assert_no_orphans(cloud)
+
+
+@pytest.fixture
+def lease(cloud):
+    """A flavor of a lease of Blazar, for one server on the first host."""
+    compute, placement = cloud.connection.compute, cloud.connection.placement
+    name = f'CUSTOM_RESERVATION_{uuid.uuid4()}'.replace('-', '_').upper()
+    [host] = placement.resource_providers(name=cloud.cloud.hosts[0])
+    with contextlib.ExitStack() as stack:
+        placement.create_resource_class(name=name)
+        stack.callback(placement.delete_resource_class, name)
+        provider = placement.create_resource_provider(
+            name=f'blazar_{host.name}', parent_provider_id=host.id)
+        stack.callback(placement.delete_resource_provider, provider)
+        placement.create_resource_provider_inventory(provider, name, total=1)
+        stack.callback(cloud.empty)
+        flavor = cloud.cloud.create_flavor(f'lease-{name}')
+        stack.callback(compute.delete_flavor, flavor)
+        compute.create_flavor_extra_specs(flavor, {f'resources:{name}': '1'})
+        yield flavor
+
+
+def test_lease_of_blazar(cloud, lease):
+    """Its allocation is from a provider below that of the host."""
+    host, other, *_ = cloud.cloud.hosts
+    server = cloud.connection.compute.create_server(name='server', **{
+        **cloud.server_options(), 'flavor_id': lease.id}).id
+    assert cloud.settle([server]) == {server: 'ACTIVE'}
+    assert len(cloud.connection.placement.get(
+        f'/allocations/{server}').json()['allocations']) == 2
+    cloud.assert_no_findings()
+    results, status = cloud.move(host, other, '--dry-run')
+    assert status == 1 and f'provider blazar_{host}' in results[server]
 
 
 def assert_no_servers(cloud):

@@ -8,6 +8,7 @@ import fixtures
 import openstack.proxy
 
 from tests.common import command
+from tools import services
 
 _get_endpoint = openstack.proxy.Proxy.get_endpoint
 
@@ -25,6 +26,15 @@ class Command:
             *(['-f', 'json'] if as_json else []), **env)
 
     def openstack(self, *args, **env):
+        return self.run_in(self.make_environment(**env), *args)
+
+    def make_environment(self, **env):
+        return {**services.cli_environment(self.ironic.url),
+                'OS_COMPUTE_ENDPOINT_OVERRIDE': self.api.base_url,
+                'OS_PLACEMENT_ENDPOINT_OVERRIDE':
+                    self.placement.fixture.endpoint, **env}
+
+    def run_in(self, environment, *args):
         with fixtures.MonkeyPatch('keystoneauth1.noauth.NoAuth.get_headers',
                                   lambda *args: self.user), \
              fixtures.MonkeyPatch('openstack.proxy.Proxy.get_endpoint',
@@ -32,10 +42,7 @@ class Command:
              warnings.catch_warnings():
             # Python does not show warnings of the client by default.
             warnings.simplefilter('ignore')
-            return command.run(self.ironic.url, *args, **{
-                'OS_COMPUTE_ENDPOINT_OVERRIDE': self.api.base_url,
-                'OS_PLACEMENT_ENDPOINT_OVERRIDE':
-                    self.placement.fixture.endpoint, **env})
+            return command.run_in(environment, *args)
 
     def assert_findings(self, *expected, host=None):
         """Compare the audit's findings: kind, server's UUID, node, host."""

@@ -2,6 +2,7 @@
 """Helpers of tests for Nova's API and Placement."""
 
 import copy
+import urllib.parse
 import uuid
 
 from nova import context
@@ -183,7 +184,8 @@ class Helpers:
 
     def force_down(self, host, down=True):
         """Mark a host as down."""
-        service, = self.api.get_services(host=host, binary='nova-compute')
+        service, = self.api.get_services(host=urllib.parse.quote(host),
+                                         binary='nova-compute')
         self.api.put_service_force_down(service['id'], down)
 
     def assign(self, server, to, by=None):

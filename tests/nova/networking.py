@@ -58,7 +58,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             response = getattr(self.server.neutron, method)(*args)
         except Exception as e:
-            return self._send(404, {'NeutronError': {
+            status = getattr(e, 'status_code', 404)
+            return self._send(status, {'NeutronError': {
                 'type': 'NotFound', 'detail': '', 'message': repr(e)}})
         self._send(200, response)
 

@@ -46,14 +46,16 @@ TABLE = (
     ('nova.api.openstack.wsgi.Request', 'is_legacy_v2'),
     ('nova.api.wsgi', 'Middleware Request'),
     ('nova.availability_zones', 'get_host_availability_zone'),
+    ('nova.compute.build_results', 'FAILED_BY_POLICY'),
     ('nova.compute.instance_actions', 'CREATE DELETE REBUILD'),
     (MANAGER, '_build_failed _build_succeeded _cleanup_allocated_networks '
-     '_cleanup_volumes _ensure_existing_node_identity _init_instance '
+     '_cleanup_volumes _do_build_and_run_instance '
+     '_ensure_existing_node_identity _init_instance '
      '_nil_out_instance_obj_host_and_node _notify_about_instance_usage '
      '_notify_instance_rebuild_error _set_instance_obj_error_state '
      '_update_instance_after_spawn _update_scheduler_instance_info '
      'stop_instance'),
-    (TRACKER, '_update_usage'),
+    (TRACKER, '_update'),
     ('nova.compute.task_states', 'DELETING POWERING_OFF REBOOTING '
      'REBOOTING_HARD REBUILDING REBUILD_SPAWNING SPAWNING '
      'hard_reboot_states soft_reboot_states'),
@@ -65,7 +67,8 @@ TABLE = (
     ('nova.context',
      'RequestContext get_admin_context scatter_gather_skip_cell0'),
     ('nova.exception', 'BuildAbortException ComputeHostNotFound '
-     'ComputeResourcesUnavailable ImageUnacceptable InstanceDeployFailure '
+     'ComputeResourcesUnavailable ImageUnacceptable '
+     'InstanceActionEventNotFound InstanceDeployFailure '
      'InstanceEvacuateNotSupported InstanceFaultRollback '
      'InstanceGroupNotFound InstanceNotFound InstancePowerOffFailure '
      'InstanceUnacceptable InvalidArchitectureName InvalidConfiguration '
@@ -138,6 +141,9 @@ TABLE = (
     # destroyed, whatever the driver returns.
     (MANAGER, 'init_host', ALL,
      'test_many_servers.TestServersAreKept.test_unfinished_evacuation '
+     'test_move.TestMove.test_return_after_a_build_was_ended '
+     'test_restart.TestOlderNova.test_queued_build '
+     'test_standby.TestStandby.test_power_event_during_a_reboot '
      'test_standby.TestStandby.test_queue '
      'test_standby.TestStandby.test_lost_queue'),
     ('nova.virt.driver.ComputeDriver', 'process_instances_at_startup', ALL,

@@ -26,7 +26,7 @@ def exit_process(status):
 class TestCase(faults.TestCase):
     """A host that is served by one process after another."""
 
-    fleet = [faults.NODE] * 3
+    fleet = [faults.NODE] * 4
 
     def setUp(self):
         super().setUp()

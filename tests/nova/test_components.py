@@ -5,6 +5,7 @@ import io
 import json
 import threading
 import types
+import uuid
 
 import fixtures
 from nova import exception
@@ -17,13 +18,13 @@ from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import host_lease
 from nova.virt.ironic_reservations import node_faults
 from nova.virt.ironic_reservations import ownership
-from openstack import exceptions as sdk_exc
 import requests
 import testtools
 
 from tests.nova import standbys
 
 VERSION = {'X-OpenStack-Ironic-API-Version': '1.1'}
+PROVISION = '/nodes/n/states/provision'
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 
@@ -307,62 +308,64 @@ class TestTearDown(test.NoDBTestCase):
 
 
 class TestNodeFaults(test.NoDBTestCase):
-    """Which errors of a build are faults of the node."""
+    """Which responses in a build are faults of its node."""
 
-    def validation(self, deploy='No Error', power='No Error',
-                   storage='No Error'):
-        return exception.ValidationError(
-            f'Ironic node: n failed to validate. (deploy: {deploy}, '
-            f'power: {power}, storage: {storage})')
+    def fault(self, method, path, status, body=None):
+        attempt = node_faults.Attempt()
+        attempt.note(method, path, Ironic(
+            status, fault() if body is None else body,
+            {'Content-Type': 'application/json'}).request('', ''))
+        self.assertEqual(
+            (method, path, status < 300) == ('PUT', PROVISION, True),
+            attempt.is_accepted)
+        return attempt.fault
 
-    def response(self, status, reason, path='/v1/nodes/n/vifs'):
-        response = requests.Response()
-        response.status_code = status
-        response.request = requests.Request(
-            'POST', f'http://image.test{path}').prepare()
-        return sdk_exc.HttpException('Error', response, details=reason)
+    def validation(self, **reasons):
+        return {name: {'result': name not in reasons,
+                       'reason': reasons.get(name, '')}
+                for name in ('boot', 'deploy', 'power', 'storage')}
 
-    def wrap(self, error, kind=exception.InstanceDeployFailure):
-        try:
-            try:
-                raise error
-            except Exception:
-                raise kind('wrapped')
-        except Exception as wrapper:
-            return wrapper
+    def test_requests_and_statuses(self):
+        for status in (200, 202, 204, 400, 401, 403, 404, 406, 409, 412, 413,
+                       500, 502, 503, 504):
+            counts = 'the reason' if status in (400, 404, 500) else None
+            for method, path in (
+                    ('POST', '/nodes/n/vifs'), ('PATCH', 'nodes/n'),
+                    ('PUT', PROVISION), ('GET', '/nodes/n/validate')):
+                self.assertEqual(counts, self.fault(
+                    method, path, status,
+                    self.validation() if status < 300 else None), path)
+            for method, path in (
+                    ('GET', '/nodes/n'), ('DELETE', '/nodes/n/vifs/v'),
+                    ('POST', '/volume/targets'), ('GET', '/nodes/n/vifs'),
+                    ('GET', '/volume/connectors'), ('PUT', '/nodes/n'),
+                    ('PUT', '/nodes/n/states/power')):
+                self.assertIsNone(self.fault(method, path, status), path)
 
-    def test_faults_of_the_node(self):
-        for expected, error in (
-                ('deploy: no port', self.validation('no port')),
-                ('power: no BMC', self.validation(power='no BMC')),
-                ('deploy: a; power: b', self.validation('a', 'b', 'c')),
-                ('power: b', self.validation('no such image', 'b')),
-                ('no port', self.response(400, 'no port')),
-                ('no conductor', self.response(404, 'no conductor')),
-                ('time-out', self.response(500, 'time-out')),
-                ('no port', self.wrap(self.response(400, 'no port'))),
-                ('no port', self.wrap(
-                    self.response(400, 'no port'),
-                    exception.VirtualInterfacePlugException))):
-            self.assertEqual(expected, node_faults.find_reason(error))
+    def test_words_of_a_reason(self):
+        """They do not matter."""
+        for reason in ('network', 'no such image', 'a volume of Cinder'):
+            self.assertEqual(reason, self.fault(
+                'PATCH', '/nodes/n', 400,
+                {'error_message': json.dumps({'faultstring': reason})}))
 
-    def test_causes_outside_of_the_node(self):
-        for error in (
-                self.validation('Image href X is not valid'),
-                self.validation(storage='no connector'),
-                exception.ValidationError('another one'),
-                self.response(400, 'Failed to bind the port in Neutron'),
-                self.response(400, 'cleaning_network was not found'),
-                self.response(500, 'Network operation failure.'),
-                self.response(400, 'no', '/v1/volume/targets'),
-                self.wrap(self.response(400, 'no', '/v1/volume/targets')),
-                *(self.response(status, 'no') for status in (
-                    401, 403, 409, 412, 413, 502, 503, 504)),
-                self.wrap(self.response(409, 'locked')),
-                sdk_exc.SDKException('no response'),
-                self.wrap(sdk_exc.SDKException('no response')),
-                exception.InstanceDeployFailure('aborted'),
-                exception.BuildAbortException(
-                    instance_uuid=INSTANCE, reason='image'),
-                ZeroDivisionError()):
-            self.assertIsNone(node_faults.find_reason(error), repr(error))
+    def test_validation(self):
+        for expected, reasons in (
+                (None, {'storage': 'no', 'boot': 'no'}),
+                ('deploy: a', {'deploy': 'a', 'storage': 'no'}),
+                ('deploy: a; power: b', {'deploy': 'a', 'power': 'b'})):
+            self.assertEqual(expected, self.fault(
+                'GET', '/nodes/n/validate', 200, self.validation(**reasons)))
+
+    def test_last_nodes(self):
+        """The value fits into Nova's column."""
+        instance = objects.Instance(uuid=INSTANCE, system_metadata={})
+        uuids = [str(uuid.uuid4()) for _ in range(8)]
+        for node in [*uuids, uuids[3]]:
+            node_faults.remember(instance, node)
+        self.assertEqual([uuids[2], *uuids[4:], uuids[3]],
+                         node_faults.list_nodes(instance))
+        [value] = instance.system_metadata.values()
+        self.assertLessEqual(len(value), 255)
+        node_faults.forget(instance)
+        self.assertEqual([], node_faults.list_nodes(instance))

@@ -29,11 +29,12 @@ def fail(*args, **kwargs):
     raise exception.CinderConnectionFailed(reason='fault')
 
 
-def refuse(send):
+def refuse(send, status=500, content=b'{}'):
     """Respond as an API without a working conductor does."""
     response = requests.Response()
-    response.status_code = 500
-    response._content = b'{}'
+    response.status_code = status
+    response.headers['Content-Type'] = 'application/json'
+    response._content = content
     return response
 
 
@@ -131,6 +132,15 @@ class TestSteps(TestCase):
         self.api.delete_server(
             self.wire.bodies(*faults.HOLD)[-1]['instance_uuid'])
 
+    def test_refused_image(self):
+        """Nova refuses it because of the message of Ironic."""
+        self.wire.on(*DEPLOY, lambda send: refuse(
+            send, 400, b'{"error_message": "InvalidImage"}'))
+        server = self.build()
+        self.assertIn('aborted', server['fault']['message'])
+        self.assert_released(server)
+        self.assertEqual([], self.failed_builds(self.node))
+
     def test_too_few_ports(self):
         """Some VIFs are attached."""
         self.assert_released(self.build(ports=3))
@@ -151,9 +161,11 @@ class TestSteps(TestCase):
     def test_network_fails(self):
         """Ironic cannot update the port in Neutron."""
         self.network.neutron = None
-        self.assert_released(self.build())
-        self.assertIn('Failure prepping block device', self.log)
-        self.assertEqual([], self.failed_builds(self.node))
+        server = self.build()
+        self.assertIn('Insufficient compute resources',
+                      server['fault']['message'])
+        self.assert_released(server)
+        self.assertEqual(1, len(self.failed_builds(self.node)))
 
     def test_fault_cannot_be_recorded(self):
         """An API of an older version has no notices."""

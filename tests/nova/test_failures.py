@@ -110,6 +110,32 @@ class TestHold(faults.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    def test_claims_in_other_shards(self):
+        self.flags(group='reservations', server_metadata=['claim'])
+        self.ironic.remove(self.ironic.nodes())
+        # Nova tries the host with the most memory first.
+        self.enrol({**faults.NODE, 'shard': 'a', 'properties': {
+            **faults.NODE['properties'], 'memory_mb': 65536}},
+            {**faults.NODE, 'shard': 'b', 'name': 'mine'})
+        for host, shard in ('compute-1', 'a'), ('compute-2', 'b'):
+            self.start_compute(host, ironic={'shard': shard})
+        claim = self.hold(candidate_nodes=['mine'],
+                          project_id=faults.PROJECT)['instance_uuid']
+        self.run_periodic()
+        self.wire.requests.clear()
+        metadata = {'reservations:claim': claim}
+        # No host could claim it for this request, so no other one is tried.
+        server = self.boot(self.flavor(capabilities='slow'), 'ERROR',
+                           metadata=metadata)
+        self.assert_aborted(server, 'no free node matches capabilities:slow')
+        self.assertEqual(['a', None], [
+            body['shard'] for body in self.wire.bodies(*faults.HOLD)])
+        self.delete(server)
+        server = self.boot(self.flavor(), metadata=metadata)
+        self.assertEqual('compute-2', server['OS-EXT-SRV-ATTR:host'])
+        self.delete(server)
+        self.assert_nothing_left()
+
     def test_unavailable_ironic(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)

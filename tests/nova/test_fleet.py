@@ -172,7 +172,9 @@ class TestFleet(testtools.TestCase):
             self.assertTrue(0 <= inventory['reserved'] <= inventory['total'])
             self.assertTrue(1 <= inventory['max_unit'] <= MAX_INT)
         resources = nodes.resources()
-        self.assertIsNone(resources['disk_available_least'])
+        self.assertEqual(min(MAX_INT, sum(
+            row['free'] * row['local_gb'] for row in rows)),
+            resources['disk_available_least'])
         for size in SIZES:
             self.assertTrue(0 <= resources[size] <= MAX_INT)
             self.assertEqual(min(MAX_INT, sum(

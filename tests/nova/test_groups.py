@@ -268,9 +268,11 @@ class TestMetadata(faults.TestCase):
         server = self.boot_with('ERROR', claim=claim)
         # A host of the other part might succeed.
         self.assertIn('Exhausted all hosts', server['fault']['message'])
+        # So each asks whether the rest of the fleet would do.
         self.assertEqual(
-            [(host, {}) for host in base.HOSTS[:2]],
-            sorted((body['host'], query) for _, _, body, query
+            [(host, names) for host in base.HOSTS[:2]
+             for names in ([], ['dry_run'])],
+            sorted((body['host'], [*query]) for _, _, body, query
                    in self.wire.calls if body and 'claim' in body))
 
     def test_other_keys(self):

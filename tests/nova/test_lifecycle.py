@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All operations on a server, from boot to deletion."""
 
+import json
 import urllib.parse
+import uuid
 
 import fixtures
 from nova import exception
@@ -9,6 +11,7 @@ from openstack.baremetal.v1 import _proxy as openstack_baremetal
 
 import tests.nova
 from tests.nova import base
+from tests.nova import faults
 from tests.nova import networking
 
 
@@ -105,6 +108,10 @@ class TestRequests(base.TestCase):
 
 
 class TestHardware(networking.Hardware):
+    """The UUIDs of the nodes have no dashes."""
+
+    fleet = [{**node, 'id': uuid.uuid4().hex}
+             for node in networking.Hardware.fleet]
 
     def setUp(self):
         super().setUp()
@@ -434,17 +441,71 @@ class TestInventory(base.TestCase):
         inventories = self.inventories('compute-1')
         for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):
             self.assertEqual(self.inventory(most, 0, most), inventories[name])
+        self.assertEqual([most] * 3, self._read_hypervisor(
+            'vcpus', 'memory_mb', 'local_gb'))
+
+    def _read_hypervisor(self, *names):
         self.api.microversion = '2.87'
         [hypervisor] = self.api.api_get(
             '/os-hypervisors/detail').body['hypervisors']
-        self.assertEqual((most, most, most), tuple(
-            hypervisor[name] for name in ('vcpus', 'memory_mb', 'local_gb')))
+        return [hypervisor[name] for name in names]
+
+    def test_available_disk(self):
+        """Nova's scheduler warns if it is more than what servers leave."""
+        self.enrol(*[faults.NODE] * 3)
+        self.start_compute('compute-1')
+        # The disks of free nodes; the second flavor is larger than its node.
+        for disk, *expected in (1, 299, 200), (300, -1, -1), (1, -2, -2):
+            self.boot(self.flavor(disk=disk))
+            self.run_periodic()
+            self.assertEqual(expected, self._read_hypervisor(
+                'free_disk_gb', 'disk_available_least'))
+        self.assertNotIn('has more disk space', self.log)
+
+    def _configure_provider(self, provider, resource_class):
+        """Write a provider.yaml; return the options that name it."""
+        directory = self.useFixture(fixtures.TempDir())
+        # JSON is YAML.
+        with open(directory.join('provider.yaml'), 'w') as file:
+            json.dump({'meta': {'schema_version': '1.0'}, 'providers': [{
+                'identification': provider,
+                'inventories': {'additional': [
+                    {resource_class: self.inventory(8, max_unit=8)}]},
+                'traits': {'additional': ['CUSTOM_LICENSED']}}]}, file)
+        return {'provider_config_location': directory.path}
+
+    def test_provider_configuration(self):
+        """Nova keeps what provider.yaml adds, which no node has."""
+        self.enrol({'resource_class': 'gold'})
+        self.start_compute('compute-1', compute=self._configure_provider(
+            {'uuid': '$COMPUTE_NODE'}, 'CUSTOM_LICENCE'))
+        for _ in range(2):
+            self.run_periodic()
+            self.assert_inventories(
+                CUSTOM_GOLD=self.inventory(1),
+                CUSTOM_LICENCE=self.inventory(8, max_unit=8))
+            self.assertIn('CUSTOM_LICENSED', self.traits('compute-1'))
+        for request, error in (
+                ({'resources:CUSTOM_LICENCE': '1'}, 'must be one class'),
+                ({'trait:CUSTOM_LICENSED': 'required'}, 'no free node')):
+            server = self.boot(self.flavor(**request), 'ERROR')
+            self.assertIn(error, server['fault']['message'])
+        # One that is being built has an allocation of it.
+        self.placement.put(f'/allocations/{uuid.uuid4()}', {
+            'allocations': {self.providers()['compute-1']: {
+                'resources': {'CUSTOM_LICENCE': 1}}},
+            'project_id': 'p', 'user_id': 'u', 'consumer_generation': None,
+        }, version='1.28')
+        self.run_periodic()
+        self.boot(self.flavor())
 
     def test_classes_and_traits_change(self):
         _, silver = self.enrol(
             {'resource_class': 'gold', 'traits': ['CUSTOM_OLD']},
             {'resource_class': 'silver', 'traits': ['CUSTOM_NEW']})
-        self.start_compute('compute-1')
+        # What provider.yaml adds to another host does not matter here.
+        self.start_compute('compute-1', compute=self._configure_provider(
+            {'name': 'compute-2'}, 'CUSTOM_SILVER'))
         server = self.boot(self.flavor('silver'))
         self.ironic.remove([silver])
         for _ in range(3):

@@ -441,9 +441,12 @@ class TestServersAreKept(TestCase):
         for _ in range(1100):
             tracker._update_usage(flavor, 'compute-1')
         row = tracker.compute_nodes['compute-1']
-        self.assertEqual([2 ** 31 - 1] * 3, [
-            row.memory_mb_used, row.local_gb_used, row.vcpus_used])
-        row.save()
+        with self.as_host('compute-1'):
+            tracker._update(context.get_admin_context(), row)
+        most = 2 ** 31 - 1
+        self.assertEqual([most] * 3 + [-most] * 2, [
+            row.memory_mb_used, row.local_gb_used, row.vcpus_used,
+            row.free_ram_mb, row.free_disk_gb])
         self.run_periodic()
         # Nova counts 512 MiB for the host itself.
         self.assertEqual(512, row.memory_mb_used)

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import threading
+import uuid
 
 import fixtures
 from ironicclient import exc
@@ -73,8 +74,36 @@ class TestMove(TestCase):
              FIRST) for server in servers))
         self.work()
         self.assert_on(SECOND, *servers, own)
-        self.assertEqual({}, self.move())
+        for args in (), ('--force',):
+            result = self.command('move', '--from', FIRST, '--to', SECOND,
+                                  *args)
+            self.assertEqual(
+                (0, '[]\n', f'Host {FIRST} has no servers.\n'),
+                (result.returncode, result.stdout, result.stderr))
+        self.assertEqual(f'No reservations found with host {FIRST}.\n',
+                         self.command('list', '--host', FIRST).stderr)
         self.assert_findings()
+
+    def test_name_of_the_host(self):
+        """Queries quote it."""
+        source = 'a+b&c#d'
+        # oslo.config refuses it in nova.conf, the API does not.
+        self.useFixture(fixtures.MonkeyPatch(
+            'oslo_config.types.HostDomain.DOMAIN_REGEX', '.*'))
+        self.start_compute(source)
+        options = {'availability_zone': f'nova:{source}'}
+        server = self.boot(self.gold, **options)
+        self.hold(resource_class='gold', host=source)
+        result = self.command('audit', '--repair')
+        self.assertIn('done: lease expired', result.stdout)
+        self.stop_compute(source)
+        waiting = self.boot(self.gold, status=None, **options)
+        self.wait_for(lambda: self.assertTrue(self._record(waiting)))
+        self.force_down(source)
+        self.assertEqual(
+            {server['id']: f'moved to {SECOND}',
+             waiting['id']: 'set to ERROR: its build had not started'},
+            self.move(source=source))
 
     def test_instance_in_capitals(self):
         """Ironic stores its UUID so; the user may type it so."""
@@ -122,6 +151,29 @@ class TestMove(TestCase):
         self.assertEqual({SECOND}, set(self.providers()))
         self.delete(waiting)
         self.assert_nothing_left()
+
+    def test_return_after_a_build_was_ended(self):
+        """The host begins only the build that no move has ended."""
+        self.stop_compute(FIRST)
+        servers = error, elsewhere, build = [
+            self.boot(self.gold, host=FIRST, status=None) for _ in range(3)]
+        self.wait_for(lambda: self.assertTrue(all(
+            self._record(server) and self.allocations(server)
+            for server in servers)))
+        self.force_down(FIRST)
+        self.assertEqual(
+            {error['id']: 'set to ERROR: its build had not started'},
+            self.move('--instance', error['id']))
+        self.save(elsewhere, host=SECOND)
+        self.bring_back()
+        self.wait_for_status(build, 'ACTIVE')
+        self.assertEqual(('ERROR', {}), (
+            self.api.get_server(error['id'])['status'],
+            self.allocations(error)))
+        self.assertEqual(SECOND, self.instance(elsewhere).host)
+        self.assertEqual([build['id']], [
+            row['instance_uuid'] for row in self.ironic.reservations()])
+        self.assertEqual(2, self.log.count('does not begin this build'))
 
     def test_wait_for_one(self):
         first, second = self.boot_many(2, self.gold, host=FIRST)
@@ -432,6 +484,50 @@ class TestMove(TestCase):
         [reservation] = self.ironic.reservations()
         self.assertEqual(THIRD, reservation['host'])
         self.assertEqual({}, self.move())
+
+    def test_server_of_a_blazar_lease(self):
+        """Its allocation is from two providers, of which one cannot move."""
+        lease = 'CUSTOM_RESERVATION_5F0E8D3C_1B2A_4C6D_8E9F_0A1B2C3D4E5F'
+        child = str(uuid.uuid4())
+        self.placement.put(f'/resource_classes/{lease}', None, version='1.7')
+        self.placement.post('/resource_providers', {
+            'name': f'blazar_{FIRST}', 'uuid': child,
+            'parent_provider_uuid': self.providers()[FIRST]}, version='1.20')
+        self._update_inventory(child, {
+            'resource_provider_generation': 0,
+            'inventories': {lease: {'total': 1}}})
+        flavor = self.flavor(**{f'resources:{lease}': '1'})
+        server = self.boot(flavor)
+        allocations = {self.providers()[FIRST]: {'CUSTOM_GOLD': 1},
+                       child: {lease: 1}}
+        self.run_periodic()
+        self.assertEqual(allocations, self.allocations(server))
+        self.assert_findings()
+        self.assert_findings(host=FIRST)
+        self.take_down()
+        stays = (f'it has an allocation from provider blazar_{FIRST}, which '
+                 f'no other host can take over; if it belongs to a lease of '
+                 f'Blazar, end the lease first')
+        for options in (), ('--dry-run',):
+            self.assertEqual({server['id']: f'stays: {stays}'},
+                             self.move(*options, status=1))
+        self.assert_not_set(server, SECOND, stays)
+        # A host that got it all the same leaves the allocation alone.
+        self.assign(server)
+        self.work()
+        self.assertIn(f'Instance {server["id"]} was not moved; will retry: '
+                      f'it has allocations of the providers', self.log)
+        self.assign(server, FIRST, SECOND)
+        self.bring_back()
+        self.assertEqual(allocations, self.allocations(server))
+        # When Nova has lost it, the part from the host's provider returns.
+        self.placement.delete(f'/allocations/{server["id"]}')
+        self.run_periodic()
+        self.work(FIRST)
+        self.assertEqual({self.providers()[FIRST]: {'CUSTOM_GOLD': 1}},
+                         self.allocations(server))
+        self.delete(server)
+        self.assert_nothing_left()
 
     def set_host(self, server, host):
         return self.command('set', server['id'], '--host', host,

@@ -18,15 +18,16 @@ KEY = 'reservations:candidate_nodes'
 HOST = 'OS-EXT-SRV-ATTR:host'
 
 
-class TestNamedNode(base.TestCase):
+class TestNamedNode(faults.TestCase):
 
-    hosts = base.HOSTS[:2]
     fleet = [{**faults.NODE, 'name': name} for name in ('one', 'two', 'three')]
 
     def setUp(self):
         self.paste_config = trial_cloud.write_paste_config(
             self.useFixture(fixtures.TempDir()).path)
         super().setUp()
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
         self.flags(group='reservations',
                    server_metadata=['claim', 'candidate_nodes'])
         self.gold = self.flavor()
@@ -50,6 +51,15 @@ class TestNamedNode(base.TestCase):
         error = self.boot(self.gold, 'ERROR', availability_zone='nova::two')
         self.assertIn('no matching node is free (candidate_nodes)',
                       error['fault']['message'])
+        # No node has this name, or the project may not know one that has it.
+        self.create_pool('three', project_id=faults.OTHER_PROJECT)
+        for name in 'node-999', 'three':
+            error = self.boot(self.gold, 'ERROR',
+                              availability_zone=f'nova::{name}')
+            self.assertEqual(
+                f'Build of instance {error["id"]} aborted: Instance '
+                f'{error["id"]} is unacceptable: no node has the name or UUID '
+                f'{name}', error['fault']['message'])
         self.refuse(400, 'Additional properties', hypervisor_hostname='one')
         self.refuse(400, 'zone is not available',
                     availability_zone='cellar::one')
@@ -93,6 +103,40 @@ class TestNamedNode(base.TestCase):
                     self.delete(server)
                 else:
                     self.refuse(403, name, **request)
+
+    @base.smoke
+    def test_metadata_needs_the_policy_of_a_forced_host(self):
+        """A user cannot name a node later, either, and then unshelve."""
+        user = self.api_fixture.api
+        user.microversion = '2.74'
+        metadata = {KEY: 'one'}
+        server = self.boot(self.gold, metadata=metadata)
+        request = {'name': 'server', 'flavorRef': self.gold,
+                   'imageRef': self.plain_image, 'networks': 'none',
+                   'availability_zone': 'nova::one'}
+        own = f'/servers/{server["id"]}'
+
+        def refuse(path, send=user.api_post, **body):
+            response = send(path, body, check_response_status=[403])
+            return response.body, {
+                name: value for name, value in response.headers.items()
+                if not name.lower().endswith('request-id')}
+
+        refusal = refuse('/servers', server=request)
+        for path, body in (
+                ('/servers', {'server': {**request, 'metadata': metadata}}),
+                ('/servers', {'server': {
+                    **request, 'availability_zone': 'nova',
+                    'metadata': metadata}}),
+                (f'{own}/metadata', {'metadata': metadata}),
+                (f'{own}/action', {'rebuild': {
+                    'imageRef': self.plain_image, 'metadata': metadata}})):
+            self.assertEqual(refusal, refuse(path, **body), path)
+        self.assertEqual(refusal, refuse(
+            f'{own}/metadata/{KEY}', user.api_put, meta=metadata))
+        user.api_post(f'{own}/metadata', {'metadata': {'other': 'one'}})
+        self.assertEqual({**metadata, 'other': 'one'},
+                         self.api.get_server(server['id'])['metadata'])
 
     def test_compute_node(self):
         for request in ({'availability_zone': 'nova::compute-2'},
@@ -143,6 +187,7 @@ class TestNamedNode(base.TestCase):
                 {'availability_zone': 'z::one,two'},
                 {'availability_zone': 'z::one', 'host': 'h'},
                 {'availability_zone': 'z::one', 'metadata': None},
+                {'metadata': {KEY: 'one'}}, {'metadata': [KEY]},
                 {'availability_zone': 'z::one', 'metadata': {KEY: 'two'}},
                 {'availability_zone': 'z:h', 'hypervisor_hostname': 'one'},
                 {'hypervisor_hostname': 1}, {'hypervisor_hostname': None},

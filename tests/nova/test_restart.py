@@ -53,6 +53,16 @@ class TestOlderNova(restarting.TestCase):
         self.delete(server)
         self.wait_for(self.assert_nothing_left)
 
+    def test_queued_build(self):
+        """Nova sets it to ERROR when it starts, and then builds it."""
+        self.kill()
+        server = self.boot_with_port(status=None)
+        self.wait_for_task(server, 'scheduling')
+        self.wait_for(lambda: self.assertTrue(self.allocations(server)))
+        self.start_compute(FIRST)
+        self.wait_for_status(server, 'ACTIVE')
+        self.assert_built(server)
+
 
 class RebuildCase(restarting.TestCase):
 

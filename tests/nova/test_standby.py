@@ -9,8 +9,8 @@ import uuid
 import fixtures
 from nova import context
 from nova import objects
-from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
+from nova.virt.ironic_reservations import restart
 from nova.virt.ironic_reservations import takeover
 import testtools
 
@@ -24,10 +24,7 @@ from tests.nova.standbys import HOST
 from tests.nova.standbys import WRITE
 
 WAITS = 'write to Ironic wait until it is renewed'
-#: At its start Nova before 34 resets reboots and rebuilds that have not
-#: started, without calling the driver.
-KEEPS_TASKS = hasattr(
-    virt_driver.ComputeDriver, 'process_instances_at_startup')
+POWER = 'PUT', '/v1/nodes/.*/states/power'
 
 
 class TestStandby(standbys.TestCase):
@@ -203,25 +200,37 @@ class TestStandby(standbys.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    def report_power_states(self):
+        """Report a power state of each server, as Ironic may do to Nova."""
+        for row in self.ironic.reservations():
+            objects.InstanceAction.action_start(
+                context.get_admin_context(), row['instance_uuid'], 'start',
+                want_result=False)
+
     def test_queue(self):
-        """The successor executes the requests in the queue."""
+        """The successor executes the requests in the queue.
+
+        Nova would repeat the reboot of a machine that is off when it starts.
+        """
         self.start()
-        servers = rebooting, rebuilding, stopping = self.boot_many(
-            3, self.gold)
-        for server in servers:
+        servers = off, rebooting, rebuilding, stopping = self.boot_many(
+            4, self.gold)
+        for server in servers[1:]:
             self.act(server, 'reboot', 'ACTIVE', type='HARD')
         self.freeze()
-        self.act(rebooting, 'reboot', type='HARD')
+        for server in off, rebooting:
+            self.act(server, 'reboot', type='HARD')
+        self.wire.on(*POWER, faults.before(self.report_power_states), times=9)
         self.rebuild(rebuilding, self.image(), status=None)
         self.act(stopping, 'os-stop')
         self.expire_host_lease()
         self.start()
         events = [
             (stopping, 'stop', 'compute_stop_instance', 'SHUTOFF'),
+            (off, 'reboot', 'compute_reboot_instance', 'ACTIVE'),
             (rebooting, 'reboot', 'compute_reboot_instance', 'ACTIVE'),
             (rebuilding, 'rebuild', 'compute_rebuild_instance', 'ACTIVE')]
-        for server, action, event, status in events[
-                :None if KEEPS_TASKS else 1]:
+        for server, action, event, status in events:
             self._wait_for_instance_action_event(
                 server, action, event, 'Success')
             self.wait_for_status(server, status)
@@ -241,7 +250,7 @@ class TestStandby(standbys.TestCase):
         self.expire_host_lease()
         driver = self.start()
         driver.worker.work()
-        self.assertEqual('HARD_REBOOT' if KEEPS_TASKS else 'ACTIVE',
+        self.assertEqual('HARD_REBOOT',
                          self.api.get_server(server['id'])['status'])
         with fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.takeover.time',
@@ -251,6 +260,20 @@ class TestStandby(standbys.TestCase):
         self.wait_for_status(server, 'ACTIVE')
         self.delete(server)
         self.assert_nothing_left()
+
+    def test_power_event_during_a_reboot(self):
+        """Without standby Nova repeats the reboot, and starts."""
+        self.start_compute(HOST)
+        servers = self.boot_many(2, self.gold)
+        self.stop_compute(HOST)
+        for server in servers:
+            self.save(server, task_state='rebooting_hard')
+        self.wire.on(*POWER, faults.before(self.report_power_states), times=9)
+        self.start_compute(HOST)
+        for server in servers:
+            self.wait_for_status(server, 'ACTIVE')
+            self.assertEqual('power on',
+                             self.ironic.node_of(server).power_state)
 
     def test_compute_id(self):
         """Read from the database, otherwise from the file, or generated."""
@@ -315,7 +338,7 @@ class TestStandby(standbys.TestCase):
         self.assertNotEqual(before, self.holder())
 
     @testtools.skipUnless(
-        KEEPS_TASKS, 'Nova before 34 waits for operations in progress.')
+        restart.SUPPORTED, 'Nova before 34 waits for operations in progress.')
     def test_stop_in_a_tear_down(self):
         """It exits when its lease expires, and the next process continues."""
         def hang(send):

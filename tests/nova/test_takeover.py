@@ -8,7 +8,6 @@ import fixtures
 from nova import availability_zones
 from nova import context
 from nova import objects
-from nova.compute import manager
 from nova.virt.ironic_reservations import reconciler
 from nova.virt.ironic_reservations import restart
 
@@ -261,14 +260,14 @@ class TestTakeover(takeovers.TestCase):
         self.save(server, task_state='rebuilding')
         self.assign(server)
         gate = self.gate()
-        init = manager.ComputeManager._init_instance
+        driver = self.computes[SECOND].manager.driver
+        init = driver.takeover._init_instance
 
         def stop(*args):
             gate()
             return init(*args)
 
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.manager.ComputeManager._init_instance', stop))
+        driver.takeover._init_instance = stop
         thread = threading.Thread(target=self.work, daemon=True)
         thread.start()
         gate.wait()
