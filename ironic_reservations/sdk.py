@@ -33,6 +33,13 @@ from ironic_reservations.shared import text
 
 _R = TypeVar('_R', bound=resource.Resource)
 
+# Parameters of lists that are no filters, and filters with several values.
+_PAGING = {'limit', 'marker', 'sort_key', 'sort_dir', 'fields', 'max_items'}
+_LISTS = {'trait', 'by'}
+
+#: The default of a condition, because None is often the name of a node.
+_ANY: Any = ...
+
 
 class _Listed(resource.Resource):
     """A resource that can be listed."""
@@ -187,6 +194,8 @@ class Reservation(_Resource):
     #: The planned and the open notices of its node; None in a list or a group,
     #: unless the ``fields`` of a list include them.
     notices = resource.Body('notices', type=list, list_type=Notice)
+    #: The number of its other planned and open notices.
+    more_notices = resource.Body('more_notices', type=int)
     links = resource.Body('links', type=list)
 
     # Keys of requests only.
@@ -202,6 +211,8 @@ class Reservation(_Resource):
     conductor_group = resource.Body('conductor_group')
     shard = resource.Body('shard')
     candidate_nodes = resource.Body('candidate_nodes', type=list)
+    #: UUIDs of nodes to try after all others.
+    avoid = resource.Body('avoid', type=list)
     #: Seconds from now until the lease expires.
     expires_in = resource.Body('expires_in', type=int)
     #: ``any``, ``project`` or ``project_or_none``.
@@ -214,7 +225,7 @@ class Reservation(_Resource):
 
 
 class Group(_Resource):
-    """Reservations with one policy, such as all in one rack."""
+    """Reservations that share a policy, such as all in one rack."""
 
     resources_key = 'groups'
     base_path = '/reservations/groups'
@@ -362,6 +373,20 @@ def _make_patch(**changes: Any) -> list[dict[str, Any]]:
             for name, value in changes.items()]
 
 
+def _check_filters(query: dict[str, Any]) -> dict[str, Any]:
+    """Return filters; refuse those that would be left out of a query.
+
+    :raises: InvalidRequest.
+    """
+    for name, value in query.items():
+        values = value if isinstance(value, (list, tuple, set)) else [value]
+        if name not in _PAGING and (
+                None in values or not values and name not in _LISTS):
+            raise exceptions.InvalidRequest(
+                f'{name} requires a value, not {value!r}; omit it for all')
+    return query
+
+
 def _get_id(value: Any) -> str:
     """Return the ID of a resource, which may be the value itself.
 
@@ -405,7 +430,7 @@ class Proxy(proxy.Proxy):
         resource_type._query_mapping._validate({
             name: value for name, value in query.items()
             if name != 'max_items'})
-        return super()._list(resource_type, *args, **query)
+        return super()._list(resource_type, *args, **_check_filters(query))
 
     def endpoint_version(self) -> str | None:
         """Return the version of the API; see the API reference.
@@ -459,7 +484,8 @@ class Proxy(proxy.Proxy):
         :param query: ``host``, ``node``, ``state`` and the other filters;
             ``limit``, the length of a page; and ``fields``, a list of names,
             or a text with commas between them.
-        :raises: InvalidResourceQuery for an unknown name, as in all lists.
+        :raises: InvalidResourceQuery for an unknown name, and InvalidRequest
+            for a filter that is None, as in all lists.
         """
         fields = query.get('fields')
         if isinstance(fields, (builtins.list, tuple)):
@@ -474,7 +500,7 @@ class Proxy(proxy.Proxy):
         return self._get(Reservation, reservation)
 
     def renew(self, reservation: Reservation | str, expires_in: int | None,
-              host: str | None = None) -> Reservation:
+              host: str = _ANY) -> Reservation:
         """Renew or remove a lease.
 
         :param expires_in: seconds from now; None for no expiry.
@@ -482,7 +508,7 @@ class Proxy(proxy.Proxy):
         """
         return self._get_resource(Reservation, reservation).update(
             self, _make_patch(expires_in=expires_in),
-            **({} if host is None else {'host': host}))
+            **({} if host is _ANY else _check_filters({'host': host})))
 
     def describe(self, reservation: Reservation | str,
                  description: str | None) -> Reservation:
@@ -534,7 +560,8 @@ class Proxy(proxy.Proxy):
         :param kind: ``maintenance``, ``retirement`` or ``fault``.
         :param attrs: ``nodes``, a list of UUIDs and names, or ``by``, such as
             ``{'capability:rack': 'r7'}``; and the other keys of the request.
-            The ``uuid`` is generated if it is absent.
+            The ``uuid`` is generated if it is absent. A time may be relative:
+            ``{'in': 600}`` is 600 seconds from now.
         """
         attrs.setdefault('uuid', str(uuid.uuid4()))
         return self._read_notices(self.post(
@@ -547,7 +574,7 @@ class Proxy(proxy.Proxy):
         """
         return self._list(Notice, **query)
 
-    def update_notices(self, notice: Notice | str, node: str | None = None,
+    def update_notices(self, notice: Notice | str, node: str = _ANY,
                        **changes: Any) -> builtins.list[Notice]:
         """Change notices, all or none.
 
@@ -558,7 +585,7 @@ class Proxy(proxy.Proxy):
         :raises: ConflictException if one is closed, and not only texts change.
         """
         if isinstance(notice, Notice):
-            if node not in (None, notice.node_uuid, notice.node_name):
+            if node not in (_ANY, notice.node_uuid, notice.node_name):
                 raise exceptions.InvalidRequest(
                     f'The notice is of node {notice.node_uuid}, not {node}; '
                     f'pass its UUID for that of another node')
@@ -566,9 +593,9 @@ class Proxy(proxy.Proxy):
         return self._read_notices(self.patch(
             f'{Notice.base_path}/{_get_uuid(notice)}',
             json=_make_patch(**changes),
-            params={} if node is None else {'node': node}))
+            params={} if node is _ANY else _check_filters({'node': node})))
 
-    def close_notices(self, notice: Notice | str, node: str | None = None,
+    def close_notices(self, notice: Notice | str, node: str = _ANY,
                       **changes: Any) -> builtins.list[Notice]:
         """Close notices, which ends their cordons.
 
@@ -663,8 +690,9 @@ class Proxy(proxy.Proxy):
 
         :param members: number of nodes.
         :param request: request spec of each node.
-        :param attrs: ``policy`` and ``by``, or ``levels``; ``expires_at`` and
-            ``description``. The ``uuid`` is generated if it is absent.
+        :param attrs: ``policy`` and ``by``, or ``levels``; ``expires_at``, a
+            time as in ``create_notices``, and ``description``. The ``uuid`` is
+            generated if it is absent.
         :raises: HttpException, 422, as of ``create_group``.
         """
         attrs.setdefault('uuid', str(uuid.uuid4()))

@@ -4,12 +4,15 @@
 from collections.abc import Iterable
 import contextlib
 import itertools
+import re
 from typing import Any
 import urllib.parse
 
 from django import http
 from django.conf import settings
 from django.core.cache import cache
+from django.utils.translation import gettext as _
+from horizon import exceptions
 from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1 import session
 from keystoneauth1 import token_endpoint
@@ -21,10 +24,12 @@ from openstack_dashboard.api import keystone
 from oslo_utils import uuidutils
 
 from ironic_reservations import sdk
+from ironic_reservations.shared import constants
 from ironic_reservations.shared import text
 
 #: Exceptions of requests to Ironic.
-ERRORS = (sdk_exc.SDKException, ksa_exc.ClientException)
+ERRORS = (sdk_exc.SDKException, ksa_exc.ClientException,
+          exceptions.ServiceCatalogException)
 
 #: Timeout of a request, in seconds.
 TIMEOUT = 60
@@ -34,6 +39,9 @@ NAME_TTL = 300
 
 #: Maximum number of names that are looked up for a page.
 MAX_LOOKUPS = 20
+
+#: IDs of projects in Keystone.
+_PROJECT_ID = re.compile('[A-Za-z0-9-]+')
 
 #: A row of a list, as the API returns it.
 Row = dict[str, Any]
@@ -144,25 +152,71 @@ def read_node_names(service: sdk.Proxy) -> set[str]:
     return {node['name'] for node in response.json()['nodes'] if node['name']}
 
 
+def sees_all(service: sdk.Proxy) -> bool:
+    """Return whether Ironic shows the reservations of all projects."""
+    response = service.get('/reservations',
+                           params={'project_id': constants.NO_PROJECT})
+    if response.status_code == 403:
+        return False
+    sdk_exc.raise_from_response(response)
+    return True
+
+
 def format_error(error: Exception) -> str:
-    """Return the text of an error for the user."""
-    if isinstance(error, sdk_exc.HttpException) and error.details:
-        return str(error.details)
+    """Return the text of an error for the user.
+
+    :raises: NotAuthenticated if Ironic no longer accepts the token. Horizon
+        then asks the user to log in again.
+    """
+    if isinstance(error, exceptions.ServiceCatalogException):
+        return str(_(
+            'The catalog of Keystone has no "%s" of the service "baremetal" '
+            'in this region. Create this endpoint, or change '
+            'OPENSTACK_ENDPOINT_TYPE of Horizon.'
+        ) % settings.OPENSTACK_ENDPOINT_TYPE)
+    if isinstance(error, sdk_exc.HttpException):
+        if error.status_code == 401:
+            raise exceptions.NotAuthenticated
+        return str(error.details or error)
     return str(error)
 
 
 def find_project_id(request: http.HttpRequest, project: str) -> str:
     """Return the ID of a project.
 
-    :param project: name or ID. It is returned if Keystone shows no project,
-        or several, with this name.
+    :param project: name or ID. If the user may not look it up, it is used as
+        the ID, as in the commands.
+    :raises: ValueError if there is no such project, or several have the name.
     """
-    try:
-        projects, _more = keystone.tenant_list(
-            request, filters={'name': project})
-    except Exception:  # several clients raise different ones
-        return project
-    return projects[0].id if len(projects) == 1 else project
+    projects: list[Any] = []
+    is_allowed = True
+    for look_up in _get_project, _list_projects:
+        try:
+            projects = projects or look_up(request, project)
+        except ksa_exc.NotFound:
+            pass
+        except (ksa_exc.Forbidden, exceptions.HorizonException):
+            is_allowed = False
+        except ksa_exc.ClientException as error:
+            raise ValueError(_('Keystone reports an error: %s') % error)
+    if len(projects) > 1:
+        raise ValueError(_('Several projects are called "%s": enter the ID.')
+                         % project)
+    if is_allowed and not projects:
+        raise ValueError(_('There is no project "%s".') % project)
+    return projects[0].id if projects else project
+
+
+def _get_project(request: http.HttpRequest, project: str) -> list[Any]:
+    # Other texts would become another path.
+    return ([keystone.tenant_get(request, project)]
+            if _PROJECT_ID.fullmatch(project) else [])
+
+
+def _list_projects(request: http.HttpRequest, project: str) -> list[Any]:
+    projects: list[Any] = keystone.tenant_list(
+        request, filters={'name': project})[0]
+    return projects
 
 
 def read_project_names(request: http.HttpRequest,

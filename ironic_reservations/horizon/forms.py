@@ -2,6 +2,7 @@
 """The forms of the pages."""
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ from typing import Any
 import uuid
 
 from django import forms
+from django import http
 from django.core import validators
 from django.utils.translation import gettext_lazy as _
 
+from ironic_reservations.horizon import api
 from ironic_reservations.osc import units
 from ironic_reservations.shared import constants
 
@@ -53,6 +56,28 @@ class _Form(forms.Form):
         for field in self.fields.values():
             if not isinstance(field.widget, forms.HiddenInput):
                 field.widget.attrs.setdefault('class', 'form-control')
+
+
+class _ProjectForm(_Form):
+    """A form in which admins name a project.
+
+    :param request: of the user who sends the form.
+    """
+
+    def __init__(self, *args: Any, request: http.HttpRequest, is_admin: bool,
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request = request
+        if not is_admin:
+            del self.fields['project_id']
+
+    def clean_project_id(self) -> str:
+        """Return the ID of the project, or an empty text."""
+        project: str = self.cleaned_data['project_id']
+        try:
+            return project and api.find_project_id(self._request, project)
+        except ValueError as error:
+            raise validators.ValidationError(str(error))
 
 
 class _Names(forms.CharField):
@@ -107,7 +132,7 @@ class Capacity(_Form):
             ('owner', _('Owner')), ('lessee', _('Lessee'))]
 
 
-class Reservations(_Form):
+class Reservations(_ProjectForm):
     """Filters and order of the list of reservations."""
 
     state = forms.ChoiceField(
@@ -120,11 +145,6 @@ class Reservations(_Form):
     project_id = _text(_('Project'), 'project', _('name or ID'))
     sort_key = forms.CharField(required=False, widget=forms.HiddenInput)
     sort_dir = forms.CharField(required=False, widget=forms.HiddenInput)
-
-    def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not is_admin:
-            del self.fields['project_id']
 
 
 class Notices(_Form):
@@ -162,7 +182,8 @@ class Change(Confirmation):
     def clean_expires_in(self) -> int | str | None:
         """Return seconds, None for no expiry, or an empty text."""
         text = self.cleaned_data['expires_in']
-        return None if text == 'never' else text and _parse_seconds(text)
+        return None if text == 'never' else (
+            text and _parse(units.parse_seconds, text))
 
     def clean(self) -> dict[str, Any]:
         """Return the values that differ from what was shown."""
@@ -177,8 +198,13 @@ class ChangePool(Change):
     expires_in = None
     expires_at = _text(
         _('Expires at'), show_hidden_initial=True, help_text=_(
-            'For example 2027-03-31T18:00:00Z. If empty, the pool does not '
-            'expire.'))
+            'For example 30d from now, or 2027-03-31T18:00:00Z. If empty, the '
+            'pool does not expire.'))
+
+    def clean_expires_at(self) -> dict[str, int] | str:
+        """Return a time as in a body of the API, or an empty text."""
+        text = self.cleaned_data['expires_at']
+        return text and _parse(units.parse_time, text)
 
 
 class Cordon(Confirmation):
@@ -201,7 +227,7 @@ class Uncordon(Confirmation):
     action = _text(_('What was done'))
 
 
-class Ask(_Form):
+class Ask(_ProjectForm):
     """A request that is only compared with the machines."""
 
     asked = forms.CharField(widget=forms.HiddenInput, initial='yes')
@@ -229,11 +255,6 @@ class Ask(_Form):
                     'resources:VCPU=0.'))
     project_id = _text(
         _('Owner or lessee'), placeholder=_('project name or ID'))
-
-    def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not is_admin:
-            del self.fields['project_id']
 
     def clean_capabilities(self) -> list[tuple[str, str | None]]:
         """Return names and values; None if any value will do."""
@@ -308,7 +329,7 @@ class Ask(_Form):
         return specs
 
 
-class Reserve(Confirmation):
+class Reserve(Confirmation, _ProjectForm):
     """The values of a reservation or a group besides its request spec."""
 
     #: Also of the group. Repeating the request reserves nothing else.
@@ -338,9 +359,9 @@ class Reserve(Confirmation):
                     'nobody. Without a project, it is any.'))
 
     def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, is_admin=is_admin, **kwargs)
         if not is_admin:
-            del self.fields['project_id'], self.fields['ownership']
+            del self.fields['ownership']
 
     def clean_instance_uuid(self) -> str:
         """Return the UUID as text."""
@@ -349,7 +370,7 @@ class Reserve(Confirmation):
     def clean_expires_in(self) -> int | str:
         """Return seconds, or an empty text."""
         text = self.cleaned_data['expires_in']
-        return text and _parse_seconds(text)
+        return text and _parse(units.parse_seconds, text)
 
     def clean(self) -> dict[str, Any]:
         """Make levels of the policy and the segments."""
@@ -367,10 +388,10 @@ class Reserve(Confirmation):
             if value not in (None, '')}]}
 
 
-def _parse_seconds(text: str) -> int:
-    """Return the seconds of a time such as 10m or 7d."""
+def _parse(type_: Callable[[str], Any], text: str) -> Any:
+    """Return the value of a text; see ``units``."""
     try:
-        return units.parse_seconds(text)
+        return type_(text)
     except argparse.ArgumentTypeError as error:
         raise validators.ValidationError(str(error))
 

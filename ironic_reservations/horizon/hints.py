@@ -54,8 +54,10 @@ def check_request(service: sdk.Proxy, spec: dict[str, Any],
 
 def _check_nodes(service: sdk.Proxy, nodes: list[str]) -> list[names.Unknown]:
     missing = api.find_missing_nodes(service, nodes)
+    # Otherwise it may be the name of a node that the user cannot see.
     node_names: Iterable[str] = (
-        api.read_node_names(service) if missing else ())
+        api.read_node_names(service)
+        if missing and api.sees_all(service) else ())
     return [('node', node, spelling.find_closest(node, node_names))
             for node in missing]
 
@@ -81,8 +83,9 @@ def check_filters(service: sdk.Proxy, filters: Mapping[str, str],
         key.replace('_', ' '): values for key, values in fleet_names.items()})
     try:
         # The node may be given by its UUID, or on another page of the list.
-        return [(kind, name, similar) for kind, name, similar in unknown
-                if kind != 'node' or api.find_missing_nodes(service, [name])]
+        return [hint for kind, name, similar in unknown
+                for hint in (_check_nodes(service, [name]) if kind == 'node'
+                             else [(kind, name, similar)])]
     except api.ERRORS:
         return []
 

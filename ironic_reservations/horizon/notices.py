@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from django.utils import html
 from django.utils.translation import gettext_lazy as _
 
 from ironic_reservations import sdk
@@ -61,8 +62,9 @@ class Cordon(pages.Action):
         notice, = service.create_notices(
             'maintenance', nodes=[kwargs['uuid']],
             **{name: value for name, value in data.items() if value})
-        return (_('Node %s was cordoned.') % (
-            notice.node_name or notice.node_uuid), self.tab)
+        return html.format_html(
+            _('Node <bdi>{}</bdi> was cordoned.'),
+            notice.node_name or notice.node_uuid), self.tab
 
 
 class Uncordon(Cordon):

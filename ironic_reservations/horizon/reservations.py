@@ -39,21 +39,18 @@ class Reservations(pages.Page):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page; the server filters, sorts and paginates."""
-        form = forms.Reservations(self.request.GET, is_admin=self.is_admin)
-        context['form'] = form
+        form = forms.Reservations(self.request.GET, request=self.request,
+                                  is_admin=self.is_admin)
+        # Also if the list cannot be read with these filters.
+        context.update(form=form, is_filtered=any(
+            self.request.GET.get(name) for name in form.fields
+            if not name.startswith('sort_')))
         if not form.is_valid():
             return
         query = dict(form.cleaned_data)
-        if query.get('project_id'):
-            query['project_id'] = api.find_project_id(
-                self.request, query['project_id'])
         fleet_names = hints.read_filter_names(service)
         context['suggestions'] = {
             key: sorted(values) for key, values in fleet_names.items()}
-        # Also if the list cannot be read with these filters.
-        context['is_filtered'] = any(
-            value for name, value in query.items()
-            if not name.startswith('sort_'))
         # Read the previous page backwards, starting at the first row of the
         # page after it.
         before = self.request.GET.get('before')

@@ -8,6 +8,7 @@ from typing import Any
 
 from django import http
 from django.urls import re_path
+from django.utils import html
 from django.utils.translation import gettext_lazy as _
 
 from ironic_reservations import sdk
@@ -98,10 +99,11 @@ class Ask(pages.Action):
     @functools.cached_property
     def query(self) -> forms.Ask:
         """Return the form with the request."""
-        return forms.Ask(self.request.GET or None, is_admin=self.is_admin)
+        return forms.Ask(self.request.GET or None, request=self.request,
+                         is_admin=self.is_admin)
 
     def make_spec(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request spec, with the ID of its project.
+        """Return the request spec.
 
         :param data: valid values of the form that reserves, or nothing.
         """
@@ -109,7 +111,7 @@ class Ask(pages.Action):
         project = data.get('project_id') or spec.get('project_id')
         if project:
             spec = {'ownership': 'project_or_none', **spec,
-                    'project_id': api.find_project_id(self.request, project)}
+                    'project_id': project}
         if data.get('ownership'):
             spec['ownership'] = data['ownership']
         return spec
@@ -118,7 +120,9 @@ class Ask(pages.Action):
         """Return the form that reserves, for the project of the query."""
         spec = self.query.make_request_spec()
         form = super().make_form(
-            *args, is_admin=self.is_admin, initial=spec, **kwargs)
+            *args, request=self.request, is_admin=self.is_admin,
+            initial={**spec, 'project_id': self.query['project_id'].value()}
+            if 'project_id' in spec else {}, **kwargs)
         if 'project_id' in spec and form.is_bound and form.is_valid():
             spec = self.make_spec(form.cleaned_data)
             for name, value in self.make_spec({}).items():
@@ -188,10 +192,12 @@ class Ask(pages.Action):
         else:
             reservation = service.create(**{**attrs, **spec})
             result, rows = ('reservation', reservation.id), [reservation]
-            message = _('%s was reserved.') % (
+            message = html.format_html(
+                _('<bdi>{}</bdi> was reserved.'),
                 reservation.node_name or reservation.node_uuid)
         if self.is_admin and spec.get('ownership', 'any') == 'any':
-            message += self._describe_owners(service, rows)
+            message = html.format_html(
+                '{}{}', message, self._describe_owners(service, rows))
         return message, *result
 
     def _describe_owners(self, service: sdk.Proxy,
@@ -199,10 +205,12 @@ class Ask(pages.Action):
         """Return sentences with the owners and lessees of reserved nodes."""
         pairs = self.name_projects(api.read_owners(
             service, [row.node_uuid for row in rows]))
-        return ''.join(dict.fromkeys(
-            f' {word}: {pair[key]}.' for key, word in (
-                ('owner', _('Owner')), ('lessee', _('Lessee')))
-            for pair in pairs if pair[key]))
+        words: str = html.format_html_join(
+            '', ' {}: <bdi>{}</bdi>.', dict.fromkeys(
+                (word, pair[key]) for key, word in (
+                    ('owner', _('Owner')), ('lessee', _('Lessee')))
+                for pair in pairs if pair[key]))
+        return words
 
 
 def _sum_owners(rows: list[api.Row]) -> list[api.Row]:
@@ -226,15 +234,17 @@ def make_urls(is_admin: bool) -> list[Any]:
             pools.Pools, notices.Notices, *([Hosts] if is_admin else []), Ask]
     # Ironic may store UUIDs in capitals.
     uuid = '(?P<uuid>[0-9a-fA-F-]{36})'
+    # ... and those of nodes without dashes.
+    node = '(?P<uuid>[^/]+)'
     routes = [
         *(('' if page is Capacity else f'{page.name}/', page)
           for page in tabs),
         *((f'groups/{uuid}/{end}', page) for end, page in (
             ('', groups.Group), ('change/', groups.ChangeGroup),
             ('release/', groups.ReleaseGroup))),
-        (f'nodes/{uuid}/history/', history.History),
+        (f'nodes/{node}/history/', history.History),
         (f'pools/{uuid}/', pools.Pool),
-        (f'pools/{uuid}/replace/{uuid.replace("uuid", "node")}/',
+        (f'pools/{uuid}/replace/{node.replace("uuid", "node")}/',
          pools.ReplaceNode),
         *((f'pools/{uuid}/{end}', page) for end, page in (
             ('change/', pools.ChangePool), ('delete/', pools.DeletePool))
@@ -243,7 +253,7 @@ def make_urls(is_admin: bool) -> list[Any]:
             ('', reservations.Reservation),
             ('change/', reservations.ChangeReservation),
             ('release/', reservations.ReleaseReservation))),
-        *((f'notices/{uuid}/{end}', page) for end, page in (
+        *((f'notices/{node}/{end}', page) for end, page in (
             ('cordon/', notices.Cordon), ('uncordon/', notices.Uncordon)))]
     return [re_path(f'^{route}$', page.as_view(is_admin=is_admin, tabs=tabs),
                     name=page.name) for route, page in routes]

@@ -12,7 +12,6 @@
 * ``actions``: actions of argparse.
 * ``compute_hosts``: checks hosts between which servers move.
 * ``servers``: reads servers and their groups from Nova.
-* ``claims``: explains the claim of a server.
 * ``placement``: why Placement finds no compute host.
 * ``output``: formats results.
 * ``progress``: shows the progress of a long command.

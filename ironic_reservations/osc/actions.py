@@ -9,6 +9,20 @@ from osc_lib.cli import parseractions
 from ironic_reservations.osc import units
 
 
+class StoreOnce(argparse.Action):
+    """Stores the value of an argument; refuses to replace that of an option.
+
+    An option that uses it has no default.
+    """
+
+    def __call__(self, parser: argparse.ArgumentParser,
+                 namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        if option_string and getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, 'is given more than once')
+        setattr(namespace, self.dest, values)
+
+
 class PropertyAction(parseractions.KeyValueAction):
     """Parses ``<key>=<value>``; refuses to replace a value."""
 

@@ -64,8 +64,9 @@ class ListCapacity(output.Lister):
         parser.add_argument('--conductor-group', type=units.parse_empty,
                             metavar='<group>',
                             help='Only nodes in this conductor group')
-        parser.add_argument('--shard', metavar='<shard>',
-                            help='Only nodes in this shard')
+        parser.add_argument('--shard', type=units.parse_empty,
+                            metavar='<shard>',
+                            help='Only nodes in this shard ("" is one, too)')
         parser.add_argument('--host', metavar='<host>',
                             help='Also count the nodes that this compute '
                                  'service holds')

@@ -13,6 +13,7 @@ import copy
 import itertools
 import logging
 import re
+import ssl
 from typing import Any
 import urllib.parse
 import uuid
@@ -25,11 +26,12 @@ from keystoneauth1 import identity
 from openstack import connection
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
-from osc_lib.cli import parseractions
 from osc_lib.command import command
 import tenacity
+from urllib3 import exceptions as urllib3_exc
 
 from ironic_reservations.osc import progress
+from ironic_reservations.osc import units
 from ironic_reservations.shared import text
 
 PATH = '/v1/reservations'
@@ -48,12 +50,23 @@ PLACEMENT = '1.28'
 PAUSE = 1
 
 
+#: Errors of a connection over which no request was sent; that of a refused one
+#: is a ConnectTimeoutError, too.
+_UNSENT = (ssl.SSLCertVerificationError, urllib3_exc.ConnectTimeoutError)
+
 #: Errors of requests that may succeed in system scope.
 OUT_OF_SCOPE = exc.Forbidden, exc.NotFound
 
 
 class NoResponse(ksa_exc.ConnectFailure):
-    """An endpoint does not respond; the message is one line with its URL."""
+    """An endpoint does not respond; the message is one line with its URL.
+
+    :ivar is_unsent: whether a write was certainly not sent.
+    """
+
+    def __init__(self, message: str, is_unsent: bool) -> None:
+        super().__init__(message)
+        self.is_unsent = is_unsent
 
 
 class NoPlugin(exceptions.CommandError):
@@ -106,7 +119,9 @@ def request_ironic(cmd: command.Command, method: str, url: str,
     try:
         return send(client.json_request, method, url, **kwargs)[1]
     except ksa_exc.ConnectionError as error:
-        raise NoResponse(format_error(error)) from error
+        is_unsent = method != 'GET' and any(
+            isinstance(cause, _UNSENT) for cause in _list_causes(error))
+        raise NoResponse(format_error(error), is_unsent) from error
     except exc.NotFound:
         if url.startswith(PATH) and not _is_served(client, kwargs):
             raise NoPlugin(
@@ -122,20 +137,40 @@ def request_ironic(cmd: command.Command, method: str, url: str,
         http.LOG.removeFilter(_is_new)
 
 
-def format_error(error: Exception) -> str:
+def format_error(error: BaseException) -> str:
     """Return the message of an error on one line.
 
     Connection errors are "Unable to establish connection to URL: ", followed
-    by the nested errors of the libraries, which are left out.
+    by the nested errors of the libraries, of which only the innermost is kept.
     """
     message = str(error)
-    if isinstance(error, ksa_exc.ConnectionError):
-        message, _, cause = message.partition(': ')
-        if 'Connection aborted' in cause:
-            # Unlike after a refused connection, the request may have been
-            # processed.
-            message += ': Connection aborted'
+    if isinstance(error, ksa_exc.ConnectionError) and not isinstance(
+            error, NoResponse):
+        *_, cause = causes = [*_list_causes(error)]
+        message = re.sub(r'\?\S*', '', message.partition(': ')[0])
+        for part in causes:
+            if isinstance(part, urllib3_exc.ProxyError):
+                message += f': {part.args[0]}'
+        # OpenSSL's have a code and a line of its source.
+        reason = re.sub(r'^\[.*?\] | *\(?_ssl\.c:\S*', '',
+                        getattr(cause, 'strerror', None) or str(cause))
+        if cause is not error and not message.endswith(reason):
+            message += f': {reason}'
     return ' '.join(message.split())
+
+
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that it contains or that have caused it.
+
+    A response may have been an error before, whose handler sent the request.
+    """
+    while error and not isinstance(error, exc.ClientException):
+        yield error
+        # Errors of requests and urllib3 have them as arguments.
+        error = next((
+            part for part in (getattr(error, 'reason', None), *error.args)
+            if isinstance(part, BaseException)),
+            error.__cause__ or error.__context__)
 
 
 def _is_served(client: Any, kwargs: Data) -> bool:
@@ -257,6 +292,8 @@ def report_lost_response(cmd: command.Command, resource: str, ident: str,
                          ) -> Iterator[None]:
     """Tell the user how to find the outcome of a request without a response.
 
+    Nothing is printed if the request was certainly not sent.
+
     :param resource: type of the requested resource, in a word.
     :param ident: its UUID.
     :param show: the command that shows it.
@@ -267,7 +304,8 @@ def report_lost_response(cmd: command.Command, resource: str, ident: str,
     except (KeyboardInterrupt, exc.ClientException,
             ksa_exc.ConnectionError) as error:
         # A response below 500 is a refusal.
-        if getattr(error, 'http_status', 500) >= 500:
+        if getattr(error, 'http_status', 500) >= 500 and not getattr(
+                error, 'is_unsent', False):
             print(f'No response: {resource} {ident} may or may not {effect}. '
                   f'Check with "openstack baremetal reservation {show} '
                   f'{ident}".', file=cmd.app.stderr, flush=True)
@@ -323,15 +361,14 @@ def request_placement(cmd: command.Command, url: str, method: str = 'GET',
 def has_service(cmd: command.Command, service: str) -> bool:
     """Return whether another service belongs to this Ironic.
 
-    Without Keystone, all services have Ironic's endpoint, unless the user sets
-    another.
+    Without Keystone, all services have the endpoint of the login, which is
+    Ironic's, or none, unless the user sets another.
 
     :param service: as the SDK calls it, such as ``compute``.
     """
     config = get_sdk(cmd).config
-    return (get_access(cmd) is not None
-            or config.get_endpoint(service) != config.get_endpoint(
-                'baremetal'))
+    return get_access(cmd) is not None or config.get_endpoint(service) not in (
+        None, config.get_endpoint('baremetal'))
 
 
 def find_resource(cmd: command.Command, service: str, resource: str,
@@ -350,6 +387,14 @@ def find_resource(cmd: command.Command, service: str, resource: str,
         proxy = getattr(get_sdk(cmd), service)
         return getattr(proxy, f'find_{resource}')(
             ident, ignore_missing=False, **kwargs)
+    except sdk_exc.ForbiddenException as error:
+        token = get_access(cmd)
+        raise exceptions.CommandError(
+            f'Cannot look up {resource} "{ident}": the {service} service does '
+            'not allow it '
+            + ('in system scope. Log in to a project.'
+               if token and token.system_scoped else 'to this user.')
+            ) from error
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         raise exceptions.CommandError(
             f'Cannot look up {resource} "{ident}": {format_error(error)}'
@@ -368,6 +413,6 @@ def add_paging(parser: argparse.ArgumentParser, marker: str) -> None:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--limit`` to a parser."""
-    parser.add_argument('--limit', type=int, metavar='<number>',
-                        action=parseractions.NonNegativeAction,
+    parser.add_argument('--limit', type=units.parse_number,
+                        metavar='<number>',
                         help='Maximum number of entries (default: all)')

@@ -3,10 +3,12 @@
 
 import time
 from typing import Any
+import urllib.parse
 
 from osc_lib import exceptions
 from osc_lib.command import command
 
+from ironic_reservations.osc import client
 from ironic_reservations.osc import progress
 
 #: A running compute service reports to Nova at least once in this number of
@@ -67,6 +69,30 @@ def check_hosts(cmd: command.Command, compute: Any, source: str | None,
         raise HostIsUp(
             f'Compute service on {source} is forced down, but still reports: '
             f'stop nova-compute on {source}.', is_disabled)
+
+
+def find_obstacles(cmd: command.Command, host: str) -> dict[str, str]:
+    """Return why servers of a host cannot move, by the UUID of the server.
+
+    A host takes over an allocation from the other host's provider, and none
+    from a provider below that, such as Blazar's.
+    """
+    def list_providers(**query: str) -> list[client.Data]:
+        providers: list[client.Data] = client.request_placement(
+            cmd, f'/resource_providers?{urllib.parse.urlencode(query)}')[
+                'resource_providers']
+        return providers
+
+    return {instance: f'it has an allocation from provider '
+                      f'{provider["name"]}, which no other host can take '
+                      f'over; if it belongs to a lease of Blazar, end the '
+                      f'lease first'
+            for root in list_providers(name=host)
+            for provider in list_providers(in_tree=root['uuid'])
+            if provider['uuid'] != root['uuid']
+            for instance in client.request_placement(
+                cmd, f'/resource_providers/{provider["uuid"]}/allocations')[
+                    'allocations']}
 
 
 def _is_running(cmd: command.Command, compute: Any, service: Any) -> bool:

@@ -39,10 +39,7 @@ class CreateReservation(output.ShowOne):
             '--instance-uuid', metavar='<uuid>',
             help='Instance UUID (default: generated). Repeating a request '
                  'with the same UUID returns the same reservation')
-        parser.add_argument(
-            '--claim', metavar='<uuid>[:<segment>]',
-            help='Instance, group or segment of a group whose reservation to '
-                 'claim; no compute service may hold it')
+        options.add_claim_option(parser)
         parser.add_argument(
             '--group', metavar='<uuid>',
             help='Group to join; requires the same policy option as the first '
@@ -156,8 +153,9 @@ def _explain_refusal(cmd: command.Command, body: client.Data,
     :param refusal: data of the response with status 422.
     """
     if refusal.get('explanation'):
-        column = output.format_explanation(refusal['explanation'])
-        print(column.human_readable(), file=cmd.app.stderr)
+        if refusal['explanation']['considered']:
+            column = output.format_explanation(refusal['explanation'])
+            print(column.human_readable(), file=cmd.app.stderr)
         if 'segments' in refusal:
             column = output.format_available(refusal['segments'])
             level = refusal.get('level')
@@ -227,7 +225,8 @@ def show_dry_run(cmd: output.ShowOne, url: str, body: client.Data,
         'segments': output.format_available,
         'level': lambda by: by,
         'domains': output.format_domains,
-        'profiles': output.format_profiles,
+        'profiles': lambda rows: output.format_profiles(
+            rows, 'claimable' if 'claim' in body else 'free'),
         'explanation': lambda explanation: output.format_explanation(
             explanation, with_nearest=is_refused)}
     # Only a group has members and domains, and some have segments.

@@ -11,7 +11,6 @@ from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.command import command
 
-from ironic_reservations.osc import claims
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import group
@@ -23,6 +22,9 @@ from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import servers
 from ironic_reservations.osc import suggestions
+
+#: The key of a server's metadata that names a reservation or a group.
+METADATA = 'reservations:claim'
 
 
 def _explain_fault(cmd: command.Command, fault: str) -> None:
@@ -60,6 +62,7 @@ class ExplainReservation(output.ShowOne):
         parser.add_argument('server', nargs='?', metavar='<server>',
                             help='Server (name or ID)')
         options.add_request_options(parser)
+        options.add_claim_option(parser)
         identity.add_name_options(
             parser, 'project', 'Project (name or ID) of the server, if not '
                                'your own (admins only)')
@@ -84,6 +87,10 @@ class ExplainReservation(output.ShowOne):
             self, parsed_args,
             server and servers.build_request(self, server))
         body = spec | self._build_owner(parsed_args, server)
+        claim = parsed_args.claim or server and (
+            server.metadata or {}).get(METADATA)
+        if claim:
+            body['claim'] = claim
         matches = self._match_nodes(body, server, auth)
         refusal = self._ask_placement(
             spec, parsed_args.availability_zone
@@ -98,13 +105,16 @@ class ExplainReservation(output.ShowOne):
     def _match_nodes(self, body: client.Data, server: Any,
                      auth: Any) -> client.Data:
         """Return columns that show which nodes match a request."""
-        claim = server and (server.metadata or {}).get(claims.METADATA)
-        if claim:
-            # A claimed reservation keeps its group.
-            return claims.explain_claim(self, claim, body, auth=auth)
-        columns = self._add_group(body, server, auth) if server else {}
-        return columns | dict(zip(*create.show_dry_run(
-            self, client.PATH, body, auth=auth), strict=True))
+        # A claimed reservation keeps its group.
+        columns = (self._add_group(body, server, auth)
+                   if server and 'claim' not in body else {})
+        try:
+            return columns | dict(zip(*create.show_dry_run(
+                self, client.PATH, body, auth=auth), strict=True))
+        except (exceptions.CommandError, exc.NotFound, exc.Conflict) as error:
+            if 'claim' not in body:
+                raise
+            return {'claim': client.format_error(error), 'matching_nodes': 0}
 
     def _add_group(self, body: client.Data, server: Any,
                    auth: Any) -> dict[str, str]:

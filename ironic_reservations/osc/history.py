@@ -24,7 +24,7 @@ class ListHistory(output.Lister):
     """List reservations that have ended, the last one first.
 
     With a node and without --ended-after, its present reservation comes
-    first, which has no end.
+    first, which has no end. The exit status is 1 if there is no such node.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -62,14 +62,18 @@ class ListHistory(output.Lister):
                 **query, 'instance_uuid': instance,
                 'ended_after': parsed_args.ended_after},
             parsed_args.limit, auth=auth)
-        rows = suggestions.report_empty(
+        rows = list(suggestions.report_empty(
             self, itertools.islice(itertools.chain(present, history),
                                    parsed_args.limit or None),
             'ended reservations', {
                 'node': parsed_args.node, 'instance': instance,
                 'project': parsed_args.project,
                 'ended_after': units.format_moment(parsed_args.ended_after)},
-            auth=auth)
+            auth=auth))
+        if (parsed_args.node and not rows
+                and suggestions.describe_missing_node(
+                    self, parsed_args.node, auth=auth)):
+            self.status = 1
         names = DETAILS if parsed_args.long else COLUMNS
         return output.format_headers(names), (
             [row['node_name'] or row['node_uuid'] if name == 'node'

@@ -44,24 +44,33 @@ def find_id(cmd: command.Command, kind: str, ident: str,
     """Return the ID of a resource of Keystone.
 
     Without Keystone, or if the user may not look it up, the name is used as
-    the ID, as in other commands.
+    the ID, as in other commands, except for the name of the user's project.
 
     :param kind: ``project``, ``user`` or ``domain``.
     :param ident: name or ID.
     :param domain: name or ID of the domain that contains it, or None.
     :raises: CommandError.
     """
-    if client.get_access(cmd) is None:
+    token = client.get_access(cmd)
+    if token is None:
         return ident
     scope = {'domain_id': find_id(cmd, 'domain', domain)} if domain else {}
     try:
-        resource_id: str = client.find_resource(
-            cmd, 'identity', kind, ident, **scope).id
+        resource = client.find_resource(cmd, 'identity', kind, ident, **scope)
     except exceptions.CommandError as error:
         if isinstance(error.__cause__, sdk_exc.ForbiddenException):
+            if (kind, ident) == ('project', token.project_name) and domain in (
+                    None, token.project_domain_id, token.project_domain_name):
+                return str(token.project_id)
             return ident
         raise exceptions.CommandError(
             f'{error}{_suggest_name(cmd, kind, ident, **scope)}')
+    # The SDK does not quote the name in the path. That of a list, such as ".",
+    # has no name.
+    if resource.name is None:
+        raise exceptions.CommandError(
+            f'Cannot look up {kind} "{ident}": this is no {kind}')
+    resource_id: str = resource.id
     return resource_id
 
 

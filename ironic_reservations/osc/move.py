@@ -71,9 +71,9 @@ class MoveReservation(output.Lister):
     The machines keep running and are not changed. To drain a host, first
     disable its service and stop nova-compute: until Nova shows it as down, all
     servers stay. A server whose build the host has not started has no machine:
-    it is set to ERROR. Requires the admin role of Nova in a project; see
-    "audit" for the requirements of Ironic. The exit status is 1 if a server
-    stays.
+    it is set to ERROR. A server of a lease of Blazar stays. Requires the admin
+    role of Nova in a project; see "audit" for the requirements of Ironic. The
+    exit status is 1 if a server stays.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -113,11 +113,14 @@ class MoveReservation(output.Lister):
                                      instances)
             instances = instances or (
                 reservations.keys() | servers | queue.keys())
+            obstacles = compute_hosts.find_obstacles(self, source)
             moves = self._read_reservations(target)
 
             def move(instance: str) -> str | None:
                 if instance in moves:
                     return None
+                if instance in reservations and instance in obstacles:
+                    return f'stays: {obstacles[instance]}'
                 if instance in reservations:
                     return self._move_reservation(instance, plan)
                 if instance in queue:
@@ -142,14 +145,13 @@ class MoveReservation(output.Lister):
                 results |= self._wait(moving, plan)
         self.status = 1 if any(str(result).startswith('stays')
                                for result in results.values()) else 0
-        rows = suggestions.report_empty(
-            self, sorted(results.items()), 'servers', {'host': source},
-            auth=self._auth)
+        if not results:
+            suggestions.print_hint(self, f'Host {source} has no servers.')
         return (('Instance', 'Node', 'Result'), (
             (instance, reservations[instance]['node_name']
              or reservations[instance]['node_uuid']
              if instance in reservations else None, result)
-            for instance, result in rows))
+            for instance, result in sorted(results.items())))
 
     def _find_obstacle(self, parsed_args: argparse.Namespace) -> str | None:
         """Check both hosts, and wait for the source to be down with --wait.
@@ -199,7 +201,8 @@ class MoveReservation(output.Lister):
         """
         queue = {}
         for provider in client.request_placement(
-                self, f'/resource_providers?name={urllib.parse.quote(host)}'
+                self, '/resource_providers?'
+                      + urllib.parse.urlencode({'name': host})
         )['resource_providers']:
             path = f'/resource_providers/{provider["uuid"]}/allocations'
             consumers = client.request_placement(
@@ -223,8 +226,8 @@ class MoveReservation(output.Lister):
             return preview
         try:
             client.request_ironic(
-                self, 'PATCH',
-                f'{client.PATH}/{instance}?host={plan.source}',
+                self, 'PATCH', f'{client.PATH}/{instance}?'
+                               + urllib.parse.urlencode({'host': plan.source}),
                 auth=self._auth,
                 body=[{'op': 'replace', 'path': '/host',
                        'value': plan.target}])

@@ -49,10 +49,14 @@ def _add_texts(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def _add_cordon(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--cordon', action=argparse.BooleanOptionalAction,
-        help='Keep new reservations off the node, or not (initially: for '
-             'maintenance and retirement)')
+    cordon = parser.add_mutually_exclusive_group()
+    cordon.add_argument(
+        '--cordon', action='store_true', default=None,
+        help='Keep new reservations off the node (initially: for maintenance '
+             'and retirement)')
+    cordon.add_argument(
+        '--no-cordon', action='store_false', dest='cordon', default=None,
+        help='Do not keep new reservations off the node')
 
 
 def _add_times(parser: argparse.ArgumentParser,
@@ -89,7 +93,7 @@ def _add_uuid(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--uuid', metavar='<uuid>',
         help='UUID of the notices (default: generated). Repeating a request '
-             'with the same UUID and absolute times returns the same notices')
+             'with the same UUID returns the same notices')
 
 
 def _create(cmd: command.Command, args: argparse.Namespace,
@@ -99,6 +103,7 @@ def _create(cmd: command.Command, args: argparse.Namespace,
     :param nodes: names or UUIDs; empty with ``--by``.
     :param values: keys of the request that are no options.
     :returns: the columns of the notices.
+    :raises: CommandError if a repeated request has no effect any more.
     """
     uuid = args.uuid or uuidutils.generate_uuid()
     body = {'uuid': uuid, **({'nodes': nodes} if nodes else {}),
@@ -111,7 +116,30 @@ def _create(cmd: command.Command, args: argparse.Namespace,
         with _add_hints(cmd, nodes, auth, body.get('by')):
             response = client.request_ironic(cmd, 'POST', PATH, body=body,
                                              auth=auth)
+    if not response['notices']:
+        raise exceptions.CommandError(
+            f'No notice was created: the category "{constants.BUILD}" is for '
+            f'failed builds of compute services, and the node has no '
+            f'reservation, or [reservations] avoid_failed or '
+            f'avoid_failed_nodes forbids it. Give another category.')
+    _check_effect(response['notices'], body.get('cordon'))
     return _format_notices(response['notices'], COLUMNS)
+
+
+def _check_effect(notices: list[client.Data], cordon: bool | None) -> None:
+    """Refuse notices of an earlier request that were closed or changed.
+
+    :param cordon: whether the request is for cordons.
+    """
+    others = [f'{_name_node(notice)} '
+              f'({"closed" if notice["state"] == "closed" else "no cordon"})'
+              for notice in notices if notice['state'] == 'closed'
+              or cordon and not notice['cordon']]
+    if others:
+        raise exceptions.CommandError(
+            f'Nothing was created: notice {notices[0]["uuid"]} exists already '
+            f'and has no effect on {", ".join(others)}. Give another --uuid, '
+            f'or none.')
 
 
 def _update(cmd: command.Command, uuid: str, node: str | None,
@@ -200,15 +228,15 @@ class CordonNode(output.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('--kind', default='maintenance',
-                            choices=constants.NOTICE_KINDS,
+        parser.add_argument('--kind', choices=constants.NOTICE_KINDS,
                             help='Kind of the notices (default: maintenance)')
         _add_creation(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         return _create(self, parsed_args, parsed_args.nodes,
-                       scope.find_auth(self, parsed_args), cordon=True)
+                       scope.find_auth(self, parsed_args), cordon=True,
+                       kind=parsed_args.kind or 'maintenance')
 
 
 class ReportFault(output.Lister):

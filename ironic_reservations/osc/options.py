@@ -87,6 +87,14 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
     _add_selection(parser)
 
 
+def add_claim_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a reservation to claim."""
+    parser.add_argument(
+        '--claim', metavar='<uuid>[:<segment>]',
+        help='Instance, group or segment of a group whose reservation to '
+             'claim; no compute service may hold it')
+
+
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
     """Add the options for the node's hardware."""
     parser.add_argument(
@@ -129,7 +137,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         '--conductor-group', type=units.parse_empty, metavar='<group>',
         help='Conductor group of the node ("" for the default group)')
     parser.add_argument(
-        '--shard', metavar='<shard>', help='Shard of the node')
+        '--shard', type=units.parse_empty, metavar='<shard>',
+        help='Shard of the node ("" is one, too)')
     parser.add_argument(
         '--candidate-node', action='append', dest='candidate_nodes',
         type=units.parse_name, metavar='<node>',

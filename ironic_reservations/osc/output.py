@@ -18,6 +18,7 @@ from osc_lib.cli import format_columns
 from osc_lib.command import command
 import prettytable
 
+from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
 from ironic_reservations.osc import units
 from ironic_reservations.shared import text
@@ -36,7 +37,7 @@ _TEXT_FORMATS = ('csv', 'value')
 class Command(command.Command):
     """A command whose argument errors are shown without its usage.
 
-    An empty value is an error, because it is usually that of an unset variable
+    A blank value is an error, because it is usually that of an unset variable
     in a script.
     """
 
@@ -44,6 +45,8 @@ class Command(command.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
+        # The action of all arguments that are added without another one.
+        parser.register('action', None, actions.StoreOnce)
         vars(parser).update(
             error=functools.partial(_refuse, parser),
             parse_args=functools.partial(
@@ -61,15 +64,20 @@ class Command(command.Command):
 def _parse_args(parser: argparse.ArgumentParser,
                 parse_args: Callable[..., argparse.Namespace],
                 *args: Any) -> argparse.Namespace:
-    """Parse arguments, and refuse empty values."""
+    """Parse arguments; refuse blank values, and domains of nothing."""
     namespace = parse_args(*args)
     for action in parser._actions:
         value = getattr(namespace, action.dest, None)
-        if '' in (value if isinstance(value, list) else [value]) and not (
-                value == action.default
-                or action.type is units.parse_empty):
+        if value == action.default or action.type is units.parse_empty:
+            continue
+        if any(isinstance(text, str) and not text.strip() for text in (
+                value if isinstance(value, list) else [value])):
             parser.error(str(argparse.ArgumentError(
-                action, 'must not be empty')))
+                action, 'must not be blank')))
+    for kind in 'project', 'user':
+        if (getattr(namespace, f'{kind}_domain', None)
+                and getattr(namespace, kind) is None):
+            parser.error(f'argument --{kind}-domain: requires --{kind}')
     return namespace
 
 
@@ -207,18 +215,22 @@ def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return str(table)
 
 
-def format_profiles(profiles: list[client.Data]) -> Text:
-    """Return the column of hardware profiles as the API returns them."""
-    free: collections.Counter[str] = collections.Counter()
+def format_profiles(profiles: list[client.Data], number: str = 'free') -> Text:
+    """Return the column of hardware profiles as the API returns them.
+
+    :param number: the one to show: ``free``, or ``claimable`` for a claim.
+    """
+    usable: collections.Counter[str] = collections.Counter()
     total: collections.Counter[str] = collections.Counter()
     # Sum profiles that differ only in columns that the text omits.
     for profile in profiles:
         size = ('{resource_class}, {memory_mb} MiB, {vcpus} CPUs, {local_gb} '
                 'GiB'.format(**profile))
-        free[size] += profile['free']
+        usable[size] += profile[number]
         total[size] += profile['total']
     return Text(profiles, *(
-        f'{free[size]} free of {total[size]}: {size}' for size in total))
+        f'{usable[size]} {number} of {total[size]}: {size}'
+        for size in total))
 
 
 def format_domains(domains: list[client.Data]) -> Text:
@@ -233,8 +245,11 @@ def format_domains(domains: list[client.Data]) -> Text:
     return Text(domains, *lines)
 
 
-def format_notices(notices: list[client.Data]) -> Text:
-    """Return the column of notices, a line for each."""
+def format_notices(notices: list[client.Data], more: int) -> Text:
+    """Return the column of notices, a line for each.
+
+    :param more: number of those that the API does not show.
+    """
     return Text(notices, *(', '.join(filter(None, (
         f'{notice["state"]} {notice["kind"]}',
         'cordon' if notice['cordon'] else '',
@@ -242,7 +257,8 @@ def format_notices(notices: list[client.Data]) -> Text:
         f'to {notice["ends_at"]}' if notice['ends_at'] else '',
         notice['category'], notice['description'],
         f'ticket {notice["ticket"]}' if notice['ticket'] else '',
-        f'notice {notice["uuid"]}'))) for notice in notices))
+        f'notice {notice["uuid"]}'))) for notice in notices),
+        *([f'and {more} more'] if more else ()))
 
 
 def format_available(counts: client.Data) -> Text:

@@ -66,7 +66,8 @@ def _format_columns(cmd: command.Command, pool: client.Data,
     rows = [{**node, 'node': node['name'] or node['uuid'],
              'domain': (text.format_domain(node['domain']) if pool['levels']
                         else node['domain']),
-             'notices': len(node['notices'])} for node in pool['nodes']]
+             'notices': len(node['notices']) + node.get('more_notices', 0)}
+            for node in pool['nodes']]
     picture = output.format_table(output.format_headers(NODE), (
         [row[name] for name in NODE] for row in rows))
     columns = {
@@ -94,7 +95,8 @@ class CreatePool(output.ShowOne):
         options.add_policies(parser).add_argument(
             '--level', action=actions.LevelAction, dest='levels',
             metavar='by=<domain>,policy=<policy>[,segment=<number>]',
-            help='Level of domains, instead of a policy: see "group create"')
+            help='Level of domains, instead of a policy (repeat for a second '
+                 'one): see "group create"')
         options.add_request_options(parser)
         identity.add_name_options(
             parser, 'project', 'Project (name or ID) that may reserve the '

@@ -43,7 +43,8 @@ def _format_value(reservation: client.Data, name: str) -> Any:
     if name == 'node':
         return reservation['node_name'] or reservation['node_uuid']
     if name == 'notices':
-        return output.format_notices(reservation.get(name) or [])
+        return output.format_notices(reservation.get(name) or [],
+                                     reservation.get('more_notices') or 0)
     return output.format_value(reservation.get(name))
 
 

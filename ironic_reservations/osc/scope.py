@@ -17,9 +17,7 @@ from osc_lib import exceptions
 from osc_lib.command import command
 
 from ironic_reservations.osc import client
-
-# No project has this ID.
-_NO_PROJECT = '0' * 32
+from ironic_reservations.shared import constants
 
 
 def add_all_projects(parser: argparse.ArgumentParser) -> None:
@@ -97,9 +95,8 @@ def sees_all(cmd: command.Command, **kwargs: Any) -> bool:
     :param kwargs: arguments of the request, such as another ``auth``.
     """
     try:
-        # Ironic refuses this to users who see only their own project.
-        list(client.read_list(cmd, 'reservations', {'project_id': _NO_PROJECT},
-                              **kwargs))
+        list(client.read_list(cmd, 'reservations', {
+            'project_id': constants.NO_PROJECT}, **kwargs))
     except exc.Forbidden:
         return False
     return True
@@ -117,7 +114,7 @@ def find_full_auth(cmd: command.Command) -> plugin.BaseAuthPlugin | None:
         raise exceptions.CommandError(
             'Ironic does not show all reservations to this user, and there '
             'is no Keystone to request a token in system scope from.')
-    # Its plugin has an auth_url, as all of Keystone.
+    # Like all of Keystone's plugins, it has an auth_url.
     session: Any = client.get_sdk(cmd).session
     reason: object = 'Ironic refuses it in system scope, too'
     try:

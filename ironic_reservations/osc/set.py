@@ -4,6 +4,8 @@
 import argparse
 import urllib.parse
 
+from osc_lib import exceptions
+
 from ironic_reservations.osc import client
 from ironic_reservations.osc import compute_hosts
 from ironic_reservations.osc import options
@@ -43,10 +45,18 @@ class SetReservation(output.Command):
                 and not parsed_args.force):
             if row['state'] != 'reserved':
                 with client.convert_nova_errors():
-                    compute_hosts.check_hosts(
-                        self, client.get_compute(self),
-                        row['host'], parsed_args.host)
+                    self._check_move(row, parsed_args.host)
             if row['host'] is not None:
                 # The API changes it only if that host still holds it.
                 path += '?' + urllib.parse.urlencode({'host': row['host']})
         client.request_ironic(self, 'PATCH', path, body=patch, auth=auth)
+
+    def _check_move(self, row: client.Data, target: str) -> None:
+        compute_hosts.check_hosts(
+            self, client.get_compute(self), row['host'], target)
+        obstacle = row['host'] and compute_hosts.find_obstacles(
+            self, row['host']).get(row['instance_uuid'].lower())
+        if obstacle:
+            raise exceptions.CommandError(
+                f'Instance {row["instance_uuid"]} cannot be moved: '
+                f'{obstacle}.')

@@ -114,7 +114,7 @@ def report_missing(cmd: command.Command, candidates: Iterable[str],
     with _ignore_errors():
         missing = [node for node in candidates
                    if not _exists(cmd, node, **kwargs)]
-        nodes = _read_node_names(cmd, **kwargs) if missing else set()
+        nodes = _read_guesses(cmd, **kwargs) if missing else set()
         for node in missing:
             hint = _format_hint(spelling.find_closest(node, nodes), nodes)
             print_hint(cmd, f'No node {node} was found.{hint}')
@@ -162,9 +162,9 @@ def describe_missing_node(cmd: command.Command, name: str,
     """
     with _ignore_errors():
         if not _exists(cmd, name, **kwargs):
-            nodes = _read_node_names(cmd, **kwargs)
+            nodes = _read_guesses(cmd, **kwargs)
             similar = spelling.find_closest(name, nodes)
-            return (f'There is no node {name}.'
+            return (f'No node {name} was found.'
                     + _format_hint(similar, nodes, 0))
     return ''
 
@@ -287,6 +287,16 @@ def _exists(cmd: command.Command, node: str, **kwargs: Any) -> bool:
     return False
 
 
+def _read_guesses(cmd: command.Command, **kwargs: Any) -> set[str]:
+    """Return the names that an unknown name of a node may stand for.
+
+    :returns: an empty set if the name may be that of a node that the user
+        cannot see.
+    """
+    return (_read_node_names(cmd, **kwargs) if scope.sees_all(cmd, **kwargs)
+            else set())
+
+
 def _read_node_names(cmd: command.Command, **kwargs: Any) -> set[str]:
     rows = client.read_list(cmd, 'nodes', {'fields': 'uuid,name'}, _SAMPLE,
                             **kwargs)
@@ -294,9 +304,13 @@ def _read_node_names(cmd: command.Command, **kwargs: Any) -> set[str]:
 
 
 def _read_hosts(cmd: command.Command, **kwargs: Any) -> set[str]:
-    """Return the compute hosts that have reservations or a host lease."""
+    """Return the compute hosts of reservations, of host leases and of Nova."""
     rows = list(client.read_list(cmd, 'reservations', {
         'fields': 'instance_uuid,host'}, _SAMPLE, **kwargs))
     with contextlib.suppress(exc.Forbidden):
         rows += client.read_list(cmd, 'reservations/hosts', {}, **kwargs)
-    return {row['host'] for row in rows if row['host']}
+    hosts = {row['host'] for row in rows if row['host']}
+    with _ignore_errors():
+        hosts |= {service.host for service in client.get_compute(
+            cmd).services(binary='nova-compute')}
+    return hosts

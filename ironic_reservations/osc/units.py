@@ -5,8 +5,9 @@ Horizon also uses them, and has no osc-lib.
 """
 
 import argparse
-import datetime
 import re
+
+from ironic_reservations.shared import text as texts
 
 #: Largest number that the API accepts.
 _LARGEST = 2**31 - 1
@@ -53,41 +54,35 @@ def parse_seconds(text: str) -> int:
 
 
 def parse_moment(text: str) -> str:
-    """Parse a time such as 600 or 1d, or a date, which the API checks.
+    """Parse a time such as 600 or 1d, or one with a time zone.
 
-    :returns: seconds from now, or the date.
+    :returns: seconds from now, or the text.
     """
-    return _parse_moment(text, 'a date such as 2030-12-31')
+    if not re.match('[0-9]{4}-', text):
+        try:
+            return str(parse_seconds(text))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(
+                f'{error}, or a time with a time zone such as '
+                f'2030-12-31T18:00Z')
+    try:
+        texts.parse_time(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'"{text}": {error}')
+    return text
 
 
-def parse_time(text: str) -> str:
-    """Parse a time such as 2h, from now, or one that the API checks.
+def parse_time(text: str) -> dict[str, int] | str:
+    """Parse a time as ``parse_moment``; return it as in a body of the API.
 
-    :returns: ISO 8601.
+    Seconds count from now by the clock of the database.
     """
-    moment = _parse_moment(
-        text, 'a time with a time zone such as 2030-12-31T18:00Z')
+    moment = parse_moment(text)
     if not moment.isdigit():
         return moment
-    now = datetime.datetime.now(datetime.UTC)
-    try:
-        return (now + datetime.timedelta(0, int(moment))).isoformat(
-            timespec='seconds')
-    except OverflowError:
+    if int(moment) > _LARGEST:
         raise argparse.ArgumentTypeError(f'"{text}" is too far in the future')
-
-
-def _parse_moment(text: str, other: str) -> str:
-    """Return seconds from now, or a text that begins with a year.
-
-    :param other: description of such a text, for messages.
-    """
-    if re.match('[0-9]{4}-', text):
-        return text
-    try:
-        return str(parse_seconds(text))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f'{error}, or {other}')
+    return {'in': int(moment)}
 
 
 def format_moment(moment: str | None) -> str | None:

@@ -56,3 +56,7 @@ BUILD = 'build'
 #: Name of Keystone's limit on all reservations of a project. The limit on a
 #: resource class is this name, a colon and the class.
 TOTAL_LIMIT = 'baremetal_reservations'
+
+#: An ID that no project has. Ironic refuses to list its reservations for users
+#: who see only their own project.
+NO_PROJECT = '0' * 32

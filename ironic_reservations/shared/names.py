@@ -44,7 +44,8 @@ def list_requirements(spec: dict[str, Any]) -> list[tuple[str, str]]:
     for key, value in specs.items():
         group, _, name = key.removeprefix('reservations:').partition(':')
         if group.startswith('resources') and name.startswith('CUSTOM_'):
-            pairs += [('resource class', name)] * (str(value) != '0')
+            pairs += [('resource class', name)] * (
+                str(value) != '0' and not resources.is_blazar_class(name))
         elif group.startswith('trait'):
             pairs += [('trait', name)] * (value != 'forbidden')
         elif group == 'capabilities':

@@ -12,14 +12,19 @@ import functools
 import math
 import re
 from typing import Any
+from typing import Literal
 
 import os_resource_classes as orc
 
 from ironic_reservations.shared import constants
 
 #: Sizes of a node by the resource class that overrides them.
-SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
-         orc.DISK_GB: 'local_gb'}
+SIZES: dict[str, Literal['memory_mb', 'vcpus', 'local_gb']] = {
+    orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus', orc.DISK_GB: 'local_gb'}
+
+# Blazar's name of the class of a lease.
+_BLAZAR = re.compile('CUSTOM_RESERVATION_[0-9A-F]{8}(?:_[0-9A-F]{4}){3}'
+                     '_[0-9A-F]{12}')
 
 # Nova's syntax: "resources", "resources1", "resources_NET" ...
 _KEY = re.compile('resources(?:[a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)')
@@ -36,6 +41,15 @@ def normalize_class(name: str) -> str:
         return name
     placement_name: str = orc.normalize_name(name)
     return placement_name
+
+
+def is_blazar_class(name: str) -> bool:
+    """Return whether Blazar has added a resource class to its flavor.
+
+    In Placement, a child of the compute node's provider offers the class. No
+    node has it.
+    """
+    return _BLAZAR.fullmatch(name) is not None
 
 
 def limit_names(resource_class: str | None) -> tuple[str, ...]:

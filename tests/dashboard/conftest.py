@@ -73,12 +73,28 @@ class Visitor:
     def open(self, path=''):
         response = self.page.goto(f'{self.url}/{path}')
         assert response.status == 200, response.text()
+        self.check_isolation()
         return self.page
 
     def follow(self, role, name):
         """Click on a link or a button that leads to another page."""
         with self.page.expect_navigation():
             self.page.get_by_role(role, name=name, exact=True).first.click()
+        self.check_isolation()
+
+    def check_isolation(self):
+        """Check that a user's text cannot reorder the text around it."""
+        assert self.page.evaluate(r"""() => {
+            const texts = document.createTreeWalker(document.body,
+                                                    NodeFilter.SHOW_TEXT);
+            const found = [];
+            while (texts.nextNode()) {
+                const parent = texts.currentNode.parentElement;
+                if (texts.currentNode.data.includes('\u202e')
+                        && !parent.closest('bdi, option, textarea'))
+                    found.push(parent.outerHTML);
+            }
+            return found; }""") == []
 
     @property
     def main(self):

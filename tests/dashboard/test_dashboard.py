@@ -15,7 +15,8 @@ import sqlalchemy as sa
 
 from ironic_reservations.shared import constants
 
-EVIL = '<script>document.title = "owned"</script>'
+#: The last character would reorder the text behind it.
+EVIL = '<script>document.title = "owned"</script>\u202e'
 PAGES = ('', 'reservations/', 'groups/', 'pools/', 'notices/', 'hosts/',
          'ask/')
 #: Number of additional reservations.
@@ -393,6 +394,27 @@ def test_owner_in_the_request(admin, cloud, release_later, members, project,
         # Only silver-4 is leased to team-b.
         assert is_refused or '1 of 2 members' in text
         assert count_reservations(cloud) == before
+
+
+def test_unknown_project(admin, cloud):
+    """Nothing is reserved for, or listed of, a project that does not exist."""
+    identity, before = cloud.admin.identity, count_reservations(cloud)
+    domain = identity.create_domain(name='other')
+    for where in 'default', domain.id:
+        identity.create_project(name='twin', domain_id=where)
+    silver = 'ask/?asked=yes&resource_class=baremetal.silver'
+    for project in 'teamb', 'f' * 32, '.', '?name=team-b':
+        error = f'There is no project "{project}".'
+        assert error in reserve(admin, silver, For_the_project=project)
+        query = urllib.parse.urlencode({'project_id': project})
+        for path in f'{silver}&{query}', f'reservations/?{query}':
+            page = admin.open(path)
+            assert page.get_by_role('alert').inner_text() == error
+            assert 'could be reserved' not in admin.main.inner_text()
+    assert page.get_by_role('link', name='Show all').is_visible()
+    assert 'Several projects are called "twin"' in reserve(
+        admin, silver, For_the_project='twin')
+    assert count_reservations(cloud) == before
 
 
 def test_ownership(admin, cloud, release_later):
@@ -901,6 +923,17 @@ def test_unknown_names(admin, label, entry, hint):
     assert re.sub(r'\s+', ' ', text).strip() == hint
 
 
+@pytest.mark.parametrize('path', [
+    'ask/?asked=yes&vcpus=1&candidate_nodes=', 'reservations/?node='])
+@pytest.mark.parametrize('name', ['gold-2', 'gold-11'])
+def test_name_of_a_hidden_node(ada, path, name):
+    """It reads like one that no node has, and none is suggested."""
+    ada.open(f'{path}{name}')
+    text = re.sub(r'\s+', ' ', ada.main.inner_text())
+    assert f'No node {name} was found.' in text
+    assert 'Did you mean' not in text
+
+
 def test_known_names_need_no_hint(admin):
     for query in ('resource_class=CUSTOM_BAREMETAL_GOLD&traits=CUSTOM_GPU',
                   'shard=west&candidate_nodes=gold-1',
@@ -1007,6 +1040,50 @@ def test_without_system_scope(start_horizon, log_in):
         for path in PAGES:
             admin.open(path)
             assert 'This is not the whole fleet' in admin.main.inner_text()
+
+
+def test_missing_endpoint(start_horizon, log_in):
+    more = "OPENSTACK_ENDPOINT_TYPE = 'internalURL'\n"
+    with start_horizon(more=more, system_scope=[]) as url:
+        admin = log_in(url, 'admin', 'admin')
+        for path in PAGES:
+            page = admin.open(path)
+            assert ('no "internalURL" of the service "baremetal"'
+                    in page.get_by_role('alert').inner_text()), path
+
+
+def test_revoked_token(horizon, log_in, cloud, reservation):
+    """The user logs in again, and continues."""
+    identity = cloud.admin.identity
+    eve = identity.create_user(name='eve', password=cloud.auth['password'],
+                               domain_id='default')
+    member = identity.find_role('member', ignore_missing=False)
+    identity.assign_project_role_to_user(
+        cloud.projects['team-a'], eve, member)
+    visitor = log_in(horizon, 'eve', 'project')
+    page, form = visitor.page, visitor.page.context.new_page()
+    form.goto(f'{visitor.url}/reservations/{reservation.instance_uuid}/'
+              f'release/')
+    # This revokes all tokens of the user.
+    for is_enabled in False, True:
+        identity.update_user(eve, is_enabled=is_enabled)
+
+    def asks_to_log_in(path):
+        page.goto(f'{visitor.url}/{path}')
+        return '/auth/login/' in page.url
+
+    deadline = time.monotonic() + 60
+    while not asks_to_log_in(''):
+        assert time.monotonic() < deadline
+    form.get_by_role('button', name='Release', exact=True).click()
+    form.wait_for_url('**/auth/login/?next=**')
+    assert cloud.admin.baremetal_reservations.show(reservation.instance_uuid)
+    assert all(map(asks_to_log_in, set(PAGES) - {'hosts/'}))
+    page.get_by_label('User Name').fill('eve')
+    page.get_by_label('Password').fill(cloud.auth['password'])
+    page.keyboard.press('Enter')
+    page.wait_for_url(lambda now: '/auth/login/' not in now)
+    assert visitor.main.is_visible()
 
 
 def test_panel_is_in_one_scope(admin, horizon, log_in):

@@ -118,6 +118,48 @@ def test_notices_of_a_reservation(admin, ada, fault):
     assert ada.page.get_by_role('link', name=re.compile('ordon')).count() == 0
 
 
+@pytest.fixture
+def hex_node(cloud, ironic):
+    """A node in a pool, whose UUID has no dashes."""
+    service, project = (cloud.admin.baremetal_reservations,
+                        cloud.projects['team-a'])
+    node = cloud.admin.baremetal.create_node(
+        driver='fake-hardware', name='hex-1', id=uuid.uuid4().hex)
+    ironic.set_node(node.id, provision_state='available',
+                    power_state='power off')
+    request = {'candidate_nodes': [node.id]}
+    pool = service.create_pool(project, 1, request)
+    reservation = service.create(project_id=project, **request)
+    notice, = service.create_notices('fault', nodes=[node.id])
+    yield reservation
+    for notice in service.notices(node=node.id):
+        if notice.state != 'closed':
+            service.close_notices(notice)
+    service.release(reservation)
+    service.delete_pool(pool)
+    cloud.admin.baremetal.delete_node(node)
+
+
+def test_node_without_dashes(admin, hex_node):
+    """No page fails, and the links lead to the node."""
+    page = admin.open('reservations/')
+    admin.follow('link', 'hex-1')
+    admin.follow('link', 'Who had this node')
+    assert hex_node.instance_uuid in admin.main.inner_text()
+    admin.open('notices/')
+    for verb in 'Cordon', 'Uncordon':
+        admin.follow('link', f'{verb} hex-1')
+        admin.follow('button', verb)
+        assert f'{verb.lower()}ed.' in page.inner_text('body')
+    admin.open('pools/')
+    pool, = admin.rows()
+    admin.follow('link', pool)
+    admin.follow('link', 'Replace hex-1')
+    admin.follow('button', 'Replace the machine')
+    assert 'No free node matches' in admin.main.locator(
+        '.alert-danger').inner_text()
+
+
 @pytest.mark.parametrize('path', ['notices/', 'reservations/',
                                   'notices/{}/cordon/',
                                   'notices/{}/uncordon/'])

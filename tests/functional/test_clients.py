@@ -38,7 +38,7 @@ def test_ironicclient(ironic_client, pool, node_class):
     url = f'{OURS}/{hold["instance_uuid"]}'
     assert ironic_client.json_request('GET', url)[1] == hold
     _, page = ironic_client.json_request('GET', OURS)
-    del hold['request_spec'], hold['notices']
+    del hold['request_spec'], hold['notices'], hold['more_notices']
     assert hold in page['reservations']
     ironic_client.raw_request('DELETE', url)
     with pytest.raises(ironicclient_exc.NotFound,

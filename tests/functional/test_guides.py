@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of guides on an Ironic without Nova, on fake hardware."""
 
+import itertools
 import json
 import pathlib
 import re
 import shlex
 
+from ironicclient.v1 import utils
 import pytest
 
 from tests.common import command
+from tools import services
 
 PAGES = pathlib.Path(__file__).parents[2] / 'doc/source/how-to'
 NODE = {'resource_class': 'baremetal.gold',
@@ -17,11 +20,18 @@ BMC = 'https://bmc-17.example'
 
 
 @pytest.fixture
-def follow(request, ironic):
+def follow(request, ironic, tmp_path, monkeypatch):
     """Return a function that runs the command on the page with a prefix.
 
-    Words in capitals, such as NODE, are replaced by its keyword arguments.
+    Words in capitals, such as NODE, are replaced by its keyword arguments. The
+    commands use an openrc file and clouds.yaml in turn.
     """
+    # By default, --wait polls every ten seconds.
+    for action in filter(None, utils.PROVISION_ACTIONS.values()):
+        monkeypatch.setitem(action, 'poll_interval', 0.2)
+    openrc = services.cli_environment(ironic.url)
+    logins = itertools.cycle((openrc, command.use_cloud(
+        openrc, tmp_path / 'clouds.yaml')))
     text = (PAGES / f'{request.param}.rst').read_text().replace('\\\n', '')
     # A page may show one twice.
     commands = {tuple(shlex.split(line)) for line in re.findall(
@@ -30,7 +40,7 @@ def follow(request, ironic):
     def follow(prefix, *more, status=0, **names):
         words = tuple(prefix.split())
         args, = (args for args in commands if args[:len(words)] == words)
-        result = command.run(ironic.url, *(
+        result = command.run_in(next(logins), *(
             names.get(arg, arg) for arg in args), *more)
         assert result.returncode == status, result.stderr
         return result.stdout
@@ -110,7 +120,8 @@ def test_machine_out_of_service(ironic, follow, machine):
         'baremetal reservation create --candidate-node', status=1,
         **machine)) == ['candidate_nodes', 'cordoned']
     follow('baremetal reservation uncordon NODE --action', **machine)
-    follow('baremetal reservation pool add', NEW_NODE=node, POOL=pool)
+    follow('baremetal reservation pool add POOL NEW_NODE', NEW_NODE=node,
+           POOL=pool)
     assert ironic.create(resource_class=NODE['resource_class'],
                          candidate_nodes=[node], project_id='p')
 

@@ -8,6 +8,7 @@ tests/core/test_quota.py.
 
 import collections
 import concurrent.futures
+import http.server
 import json
 import pathlib
 import re
@@ -31,6 +32,8 @@ OURS, ANY = personas.OURS, personas.ANY
 TOTAL = keystones.TOTAL
 GOLD = f'{TOTAL}:CUSTOM_GOLD'
 CLIENTS = 8
+SCRIPTS = (pathlib.Path(__file__).parents[2]
+           / 'doc/source/examples/nvidia')
 
 
 @pytest.fixture(scope='module')
@@ -369,6 +372,11 @@ def test_audit_needs_all_of_ironic(openstack, user, project, error):
      'to show all.\nNo reservations found with state active.'),
     ('list --host x', 'system-reader', 0,
      'No reservations found with host x.'),
+    # The name may be that of a node that is not visible.
+    ('history of-a-9', 'a-reader', 1,
+     'No node of-a-9 was found. Project a can see only what ended on nodes '
+     'while it owned them.'),
+    ('show of-a-9', 'a-reader', 1, 'No node of-a-9 was found.'),
     ('notice list --ticket x', 'a-reader', 0,
      'No notices found with ticket x. Project a can see only notices of nodes '
      'that it owns, has reserved or has in a pool.'),
@@ -407,6 +415,26 @@ def pool(cloud):
     yield
     for table in 'pool_nodes', 'pools':
         cloud.ironic.execute(f'DELETE FROM reservations_{table}')
+
+
+def test_scripts_for_a_machine_without_a_server(auth, cloud, pool):
+    """It is in a pool; the scripts are those for NVIDIA's suite."""
+    def run(script, *args):
+        result = command.run_script(SCRIPTS / f'{script}.py', {
+            'OS_SYSTEM_SCOPE': 'all',
+            **{f'OS_{name.upper()}': value for name, value in auth.items()}},
+            *args)
+        return json.loads(result.stdout)
+
+    projects = {row['node_id']: row['project_id'] for row in run(
+        'query_fleet_inventory')['nodes']}
+    ids = {node.name: node.id for node in cloud.ironic.baremetal.nodes()}
+    assert projects[ids['of-b-2']] == cloud.projects['b']
+    assert projects[ids['free-2']] == ''
+    for script in 'request_host_replacement', 'cordon_node':
+        assert run(script, '--machine-id', 'of-b-2')['error'] == (
+            'Machine of-b-2 is not reserved, or its reservation is not '
+            'visible to this login')
 
 
 @pytest.mark.parametrize('args', [
@@ -496,7 +524,15 @@ def test_list_of_a_project_by_name(cloud, openstack, names):
                                'found for serviec (did you mean service?)\n'),
     ('list --project demo --project-domain none',
      'Cannot look up domain "none": No '),
-    ('create --ram 1 --user none', 'Cannot look up user "none": No ')])
+    ('create --ram 1 --user none', 'Cannot look up user "none": No '),
+    (f'create --ram 1 --project {"f" * 32}',
+     f'Cannot look up project "{"f" * 32}": No '),
+    # The paths of these exist in Keystone.
+    *((f'{args} {name}', f'Cannot look up {args.split("--")[-1]} "{name}": ')
+      for args, name in (
+          ('create --ram 1 --user', '.'),
+          ('create --ram 1 --project', '?x'),
+          ('pool create --ram 1 --members 1 --project', '..')))])
 def test_failed_lookups(openstack, names, args, error):
     result = openstack(*args.split(), username='admin', OS_SYSTEM_SCOPE='all')
     assert (result.returncode, result.stdout) == (1, '')
@@ -504,11 +540,64 @@ def test_failed_lookups(openstack, names, args, error):
     assert result.stderr.count('\n') == 1
 
 
+class Nova(http.server.BaseHTTPRequestHandler):
+    """Answers as Nova does in system scope, to requests for extra specs."""
+
+    def do_GET(self):
+        is_root = self.path == '/'
+        body = json.dumps({'version': {
+            'id': 'v2.1', 'status': 'CURRENT', 'version': '2.96',
+            'min_version': '2.1', 'links': [{
+                'rel': 'self', 'href': f'http://{self.headers["Host"]}/'}],
+        }} if is_root else {
+                'forbidden': {'code': 403, 'message': 'Policy'}}).encode()
+        self.send_response(200 if is_root else 403)
+        self.send_header('Content-Type', 'application/json')
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_flavor_in_system_scope(openstack):
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), Nova) as nova:
+        threading.Thread(target=nova.serve_forever).start()
+        for scope, error in (
+                ({'OS_SYSTEM_SCOPE': 'all'},
+                 'in system scope. Log in to a project.\n'),
+                ({'OS_PROJECT_NAME': 'admin',
+                  'OS_PROJECT_DOMAIN_ID': 'default'}, 'to this user.\n')):
+            result = openstack(
+                'create', '--flavor', 'bm', username='admin', **scope,
+                OS_COMPUTE_ENDPOINT_OVERRIDE=(
+                    f'http://127.0.0.1:{nova.server_port}/'))
+            assert result.stderr == (
+                'Cannot look up flavor "bm": the compute service does not '
+                f'allow it {error}')
+        nova.shutdown()
+
+
 def test_project_id_without_permission_to_look_up(cloud, openstack):
     result = openstack(
         'list', '--project', cloud.projects['a'], '-f', 'value', '-c', 'Node',
         username='a-reader', OS_PROJECT_ID=cloud.projects['a'])
     assert (result.stderr, result.stdout) == ('', 'of-a-1\n')
+
+
+@pytest.mark.parametrize(('args', 'node'), [
+    ('', 'of-a-1'), ('--project-domain Default', 'of-a-1'),
+    ('--project-domain default', 'of-a-1'), ('--project-domain east', None)])
+def test_name_of_the_own_project(cloud, openstack, args, node):
+    """Keystone does not let the user look it up."""
+    result = openstack('list', '--project', 'a', *args.split(), '-f', 'value',
+                       '-c', 'Node', username='a-reader',
+                       OS_PROJECT_ID=cloud.projects['a'])
+    if node:
+        assert (result.stderr, result.stdout) == ('', f'{node}\n')
+    else:
+        assert '(HTTP 403)' in result.stderr
 
 
 def test_usage_names_projects(cloud, openstack):

@@ -9,6 +9,9 @@ import uuid
 import pytest
 import requests
 
+from ironic_reservations.db import engine
+from ironic_reservations.reservations import expiry
+from tests.common import fleets
 from tests.common import service
 
 LATEST = {service.API_VERSION: 'latest'}
@@ -42,9 +45,18 @@ def add_target(ironic, node_uuid, port):
                         [204])
 
 
+@pytest.fixture
+def sweep(ironic, monkeypatch):
+    """Return what the command "sweep" does with reservations."""
+    database = fleets.connect(ironic.database_url)
+    monkeypatch.setattr(engine, 'get_engine', lambda: database)
+    yield expiry.sweep
+    database.dispose()
+
+
 @pytest.mark.parametrize('ironic', ['server'], indirect=True)
 @pytest.mark.parametrize('add', [add_vif, add_target])
-def test_hold_races_with_vif_and_volume(ironic, resource_class, add):
+def test_hold_races_with_vif_and_volume(ironic, resource_class, sweep, add):
     """Resources on the node keep it from being held or released."""
     with ironic.fleet({'resource_class': resource_class}) as (node,), \
             concurrent.futures.ThreadPoolExecutor(2) as executor:
@@ -73,14 +85,14 @@ def test_hold_races_with_vif_and_volume(ironic, resource_class, add):
             holds += is_held
             if is_held:
                 ironic.expire(ident)
-            assert ironic.manage('sweep').returncode == 0
+            sweep()
             for body in {'candidate_nodes': [node.id]}, {
                     'resource_class': resource_class}:
                 call(ironic, 'POST', service.OURS, [422], body)
             assert ironic.find_instance(node.id) == (
                 ident if is_held else None)
             remove()
-            assert ironic.manage('sweep').returncode == 0
+            sweep()
             assert ironic.find_instance(node.id) is None
         assert 0 < holds < ROUNDS
         call(ironic, 'DELETE', f'/v1/ports/{port}', [204])

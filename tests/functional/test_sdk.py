@@ -191,6 +191,36 @@ def test_empty_host(reservations, pool, node_class):
     assert reservations.show(hold).expires_at == hold.expires_at
 
 
+def test_no_value(reservations, pool, node_class):
+    """It would be left out, and the call would apply to everything."""
+    hold = reservations.create(resource_class=node_class, expires_in=60,
+                               host='compute-1')
+    uuid_ = reservations.create_notices(
+        'fault', nodes=[pool[0].id, pool[1].id])[0].uuid
+    for call in (lambda: reservations.list(node=None),
+                 lambda: reservations.list(host=[]),
+                 lambda: reservations.capacity(shard=None),
+                 lambda: reservations.capacity(trait=[None]),
+                 lambda: reservations.hosts(host=None),
+                 lambda: reservations.notices(node=None),
+                 lambda: reservations.history(project_id=None),
+                 lambda: reservations.pools(project_id=None),
+                 lambda: reservations.renew(hold, None, host=None),
+                 lambda: reservations.close_notices(uuid_, node=None)):
+        with pytest.raises(exceptions.InvalidRequest,
+                           match='requires a value'):
+            list(call())
+    assert reservations.show(hold).expires_at == hold.expires_at
+    assert len([*reservations.notices(uuid=uuid_, state='open')]) == 2
+    row, = reservations.list(
+        resource_class=node_class, limit=None, marker=None, sort_key=None,
+        sort_dir=None, fields=None)
+    assert row.id == hold.id
+    assert list(reservations.capacity(resource_class=node_class, trait=[],
+                                      by=[]))
+    reservations.close_notices(uuid_)
+
+
 def test_group_and_claim(reservations, pool, node_class):
     group = reservations.create_group(
         2, {'resource_class': node_class}, policy='pack',
@@ -306,6 +336,10 @@ def test_notices(reservations, ironic, pool, node_class):
         'maintenance', nodes=[pool[0].id, pool[1].name or pool[1].id],
         ticket='RMA-1', uuid=notices[0].uuid)
     assert again == notices
+    notice, = reservations.create_notices(
+        'maintenance', nodes=[pool[2].id], starts_at={'in': 600})
+    assert notice.state == 'planned'
+    reservations.close_notices(notice)
     assert {notice.node_uuid for notice in notices} == {
         pool[0].id, pool[1].id}
     for query in {}, {'limit': 1}:
@@ -313,6 +347,7 @@ def test_notices(reservations, ironic, pool, node_class):
     assert hold.notices is None
     hold = reservations.show(hold)
     one, = hold.notices
+    assert hold.more_notices == 0
     assert (one.id, one.node_uuid, one.ticket) == (
         notices[0].uuid, hold.node_uuid, 'RMA-1')
     assert (hold.health, hold.maintenance) == (None, False)
@@ -376,6 +411,8 @@ def test_pools(reservations, pool, node_class):
         reservations.remove_pool_node(rack_pool, rest)
     assert {node['uuid'] for node in reservations.show_pool(rack_pool).nodes
             } == names
+    change = reservations.update_pool(rack_pool, expires_at={'in': 86400})
+    assert change.expires_at < '2040'
     change = reservations.update_pool(rack_pool.uuid, expires_at=None,
                                       description='Q2')
     assert (change.expires_at, change.description) == (None, 'Q2')
@@ -410,7 +447,7 @@ def test_vendor_hook(ironic, pool, node_class):
 
 
 @pytest.mark.parametrize(('resource', 'fields'), [
-    (sdk.Reservation, {*api.FIELDS,
+    (sdk.Reservation, {*api.FIELDS, 'more_notices',
                        *api.REQUEST_SPEC['properties']}),
     (sdk.Group, {*(attribute.name
                    for attribute in groups.Group._wsme_attributes),

@@ -60,15 +60,15 @@ class NoAllocation(base.Kind):
 
 
 class WrongAllocation(NoAllocation):
-    """A server on its host's single compute node has an allocation from
-    another provider, alone or in addition. Or a host's provider has an
-    allocation for a server that does not exist in Nova.
+    """A server on its host's single compute node has an allocation from a
+    provider that is neither its host's nor below it. Or a host's provider has
+    an allocation for a server that does not exist in Nova.
     """
 
     name = 'wrong-allocation'
     instructions = ('Unless Nova is moving the server, ``openstack resource '
                     'provider allocation unset`` with the providers that are '
-                    'not the host\'s. For a server '
+                    'neither the host\'s nor below it. For a server '
                     'that does not exist, ``openstack resource provider '
                     'allocation delete``.')
     exclusions = ('Allocations from two providers, because Nova may be '
@@ -78,13 +78,14 @@ class WrongAllocation(NoAllocation):
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, providers in cloud.allocations.items():
+            roots = set(map(cloud.find_root, providers))
             server = cloud.servers.get(instance)
             if server is None:
-                for uuid in sorted(providers & cloud.compute_nodes.keys()):
+                for uuid in sorted(roots & cloud.compute_nodes.keys()):
                     yield instance, None, cloud.compute_nodes[uuid].host
             # While a server migrates to the host's single compute node, its
             # allocation may be from either of the two providers.
-            elif server.is_at_rest and providers - {
+            elif server.is_at_rest and roots - {
                     cloud.one_row_providers.get(server.host),
                     server.compute_node}:
                 yield instance, cloud.machines.get(instance), server.host
@@ -98,9 +99,10 @@ class WrongAllocation(NoAllocation):
                     cloud, cloud.machines[instance])
             return (f'unless it belongs to a virtual machine: openstack '
                     f'resource provider allocation delete {instance}')
-        providers = ''.join(f'--provider {uuid} ' for uuid in sorted(
-            cloud.find_allocations(instance)
-            - {cloud.one_row_providers.get(server.host)}))
+        providers = ''.join(
+            f'--provider {uuid} ' for uuid in sorted(
+                cloud.find_allocations(instance)) if cloud.find_root(uuid)
+            != cloud.one_row_providers.get(server.host))
         return (f'unless Nova is moving the server: openstack resource '
                 f'provider allocation unset {providers}{instance}')
 
@@ -110,8 +112,9 @@ class WrongAllocation(NoAllocation):
             return super().may_repair(cloud, finding)
         return (finding.instance not in cloud.reservations
                 and finding.instance not in cloud.machines
-                and cloud.find_allocations(finding.instance)
-                <= cloud.compute_nodes.keys())
+                and cloud.compute_nodes.keys() >= set(map(
+                    cloud.find_root,
+                    cloud.find_allocations(finding.instance))))
 
     def repair(self, cmd: command.Command, details: snapshot.Details,
                finding: snapshot.Finding) -> str:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 import datetime
+import urllib.parse
 
 from osc_lib.command import command
 
@@ -150,8 +151,9 @@ class NoServer(base.Kind):
                 'its lease has expired, but a deployment was prepared on the '
                 'node')
         client.request_ironic(
-            cmd, 'PATCH', f'{client.PATH}/{finding.instance}'
-                          f'?host={finding.host}', auth=details.auth,
+            cmd, 'PATCH', f'{client.PATH}/{finding.instance}?'
+                          + urllib.parse.urlencode({'host': finding.host}),
+            auth=details.auth,
             body=[{'op': 'add', 'path': '/expires_in', 'value': 1}])
         return 'lease expired'
 

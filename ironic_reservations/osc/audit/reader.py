@@ -85,13 +85,15 @@ class Reader:
         # Free nodes on which something was left belong to no host.
         nodes = self._read_nodes(with_leftovers=host is None)
         pools = self._read_pools()
-        providers = {provider['uuid'].lower() for provider in self._count(
-            client.request_placement(self._cmd, '/resource_providers')[
-                'resource_providers'], 'resource providers')}
+        providers = {
+            provider['uuid'].lower(): provider['root_provider_uuid'].lower()
+            for provider in self._count(client.request_placement(
+                self._cmd, '/resource_providers')['resource_providers'],
+                'resource providers')}
+        one_rows = {uuid for uuid, row in compute_nodes.items()
+                    if row.name == row.host and host in (None, row.host)}
         allocations = self._read_allocations(
-            uuid for uuid, row in compute_nodes.items()
-            if row.name == row.host and host in (None, row.host)
-            and uuid in providers)
+            uuid for uuid, root in providers.items() if root in one_rows)
         servers = {server.id: _convert_server(server)
                    for server in self._count(self._sdk.compute.servers(
                        details=True, all_projects=True, is_soft_deleted=True,
@@ -276,7 +278,7 @@ class Reader:
             snapshot.Cloud(nodes={uuid: values for uuid, values
                                   in cloud.nodes.items() if uuid == node},
                            compute_nodes=cloud.compute_nodes | row,
-                           providers={node} if provider else set()),
+                           providers={node: node} if provider else {}),
             {}, {}, {}, self._auth)
 
     def _read_instance(self, cloud: snapshot.Cloud,
@@ -307,8 +309,8 @@ class Reader:
             {instance: _convert_reservation(reservation)}
             if reservation else {},
             {node['uuid'].lower(): _convert_node(node) for node in nodes},
-            cloud.compute_nodes,
-            allocations={instance: set(allocations['allocations'])}),
+            cloud.compute_nodes, cloud.providers,
+            {instance: set(allocations['allocations'])}),
             reservation, server, allocations, self._auth)
 
     def _read_list(self, collection: str, fields: str,

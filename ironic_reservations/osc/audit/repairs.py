@@ -36,8 +36,10 @@ def build_server_spec(server: client.Data) -> client.Data:
 
 
 def sum_resources(server: client.Data) -> Mapping[str, int]:
-    """Return the amounts that a server's flavor requests from Placement."""
-    return resources.sum_amounts(build_server_spec(server))
+    """Return the amounts that a server requests from its host's provider."""
+    return {name: amount for name, amount in resources.sum_amounts(
+        build_server_spec(server)).items()
+        if not resources.is_blazar_class(name)}
 
 
 def put_allocations(cmd: command.Command, details: snapshot.Details,

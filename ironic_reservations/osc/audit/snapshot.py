@@ -110,9 +110,10 @@ class Cloud:
     :param nodes: nodes by UUID.
     :param compute_nodes: compute nodes of bare metal only, by UUID, which is
         also that of the resource provider.
-    :param providers: UUIDs of all resource providers.
+    :param providers: UUID of the root of each resource provider's tree, by
+        the UUID of the provider.
     :param allocations: UUIDs of resource providers by the UUID of the
-        consumer, at least for the providers of one-row hosts.
+        consumer, at least for the providers of one-row hosts and those below.
     :param pools: pools by the UUID of the node.
     :param has_nova: False for an Ironic without Nova, which has only
         reservations and nodes.
@@ -124,7 +125,7 @@ class Cloud:
     nodes: dict[str, Node] = dataclasses.field(default_factory=dict)
     compute_nodes: dict[str, ComputeNode] = dataclasses.field(
         default_factory=dict)
-    providers: set[str] = dataclasses.field(default_factory=set)
+    providers: dict[str, str] = dataclasses.field(default_factory=dict)
     allocations: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     pools: dict[str, Pool] = dataclasses.field(default_factory=dict)
     has_nova: bool = True
@@ -195,6 +196,10 @@ class Cloud:
     def find_allocations(self, instance: str | None) -> set[str]:
         """Return the providers from which an instance has allocations."""
         return self.allocations.get(instance, set()) if instance else set()
+
+    def find_root(self, provider: str) -> str:
+        """Return the provider of a compute node above a provider."""
+        return self.providers.get(provider, provider)
 
     def find_host(self, instance: str | None) -> str | None:
         """Return the host that holds the node of an instance, or None."""
