@@ -21,8 +21,10 @@ packages from top to bottom, and no package imports one above it.
 =================  ========================================================
 
 Values about nodes that outlast a request are hints, and every write checks
-them against the database: the count of the fleet (``fleet.counts``), and the
-nodes on shelves (``fleet.shelf``).
+them against the database: the count of the fleet (``fleet.counts``) with the
+nodes on shelves, the domains, the suspects and the holds of this process (see
+``fleet.profiles.Fleet``), and the nodes whose rows were locked a short time
+ago (``db.row_locks``).
 
 Modules of the server:
 

@@ -49,11 +49,18 @@ reservations_opts = [
              'with Retry-After.'),
     cfg.IntOpt(
         'avoid_failed', default=3600, min=0, mutable=True,
-        help='Seconds for which a node with an error in its history is held '
-             'only after all others that match. From Ironic 39 on, the '
-             'history shows the state of the node, and only errors of '
-             'deployments count. 0: ignore the history. Requires that Ironic '
-             'keeps one ([conductor] node_history).'),
+        help='Seconds for which a node is held only after all others that '
+             'match, after a failed deployment in its history, or a failed '
+             'build that a compute service has recorded. 0: ignore the '
+             'history, and record no failed builds. Failed deployments '
+             'require that Ironic keeps a history ([conductor] '
+             'node_history).'),
+    cfg.IntOpt(
+        'avoid_failed_nodes', default=8, min=0, mutable=True,
+        help='Maximum number of nodes that have an open notice of a failed '
+             'build of one project. Further ones are logged, not recorded, '
+             'because the requests of the project may be the cause. 0: no '
+             'limit.'),
     cfg.ListOpt(
         'refuse_health', default=['Critical'],
         item_type=types.String(choices=['Warning', 'Critical']), mutable=True,
@@ -88,6 +95,12 @@ reservations_opts = [
         'notice_history', default=400, min=1, mutable=True,
         help='Days for which closed notices are kept. The sweep deletes older '
              'ones.'),
+    cfg.IntOpt(
+        'max_notices', default=32, min=1, max=256, mutable=True,
+        help='Maximum number of planned and open notices of a node, without '
+             'those of failed builds. It is twice as high for a notice with '
+             'cordon that an operator creates, so that reports do not prevent '
+             'a cordon.'),
     cfg.IntOpt(
         'history', default=90, min=0, mutable=True,
         help='Days for which reservations that have ended are kept in the '
@@ -167,6 +180,7 @@ def load(args: Sequence[str], prog: str = 'ironic-reservations',
 
     :param args: command line, without the program's name.
     :param files: paths, or None to search where Ironic does.
+    :raises: cfg.Error.
     """
     log.register_options(CONF)
     register_opts()
@@ -180,7 +194,10 @@ def load(args: Sequence[str], prog: str = 'ironic-reservations',
         # oslo.log defaults to the name of the file that Python runs, which in
         # uWSGI is "<frozen importlib._bootstrap>".
         CONF.set_default('log_file', f'{prog}.log')
-    log.setup(CONF, 'ironic_reservations')
+    try:
+        log.setup(CONF, 'ironic_reservations')
+    except Exception as error:  # of any library that has a handler
+        raise cfg.Error(f'Logging cannot be set up: {error}') from error
 
 
 def load_from_environment() -> None:

@@ -17,7 +17,7 @@ LOG = log.getLogger(__name__)
 
 
 class Owned(typing.Protocol):
-    """A reservation or a group, as the policy needs it."""
+    """A reservation, a group or a pool, as the policy needs it."""
 
     @property
     def project_id(self) -> str | None: ...

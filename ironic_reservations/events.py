@@ -7,6 +7,7 @@ database shows for certain which nodes are held.
 """
 
 from collections.abc import Collection
+import logging
 
 from oslo_log import log
 
@@ -72,21 +73,26 @@ _PAST = {'create': 'created', 'update': 'changed', 'delete': 'deleted'}
 
 
 def emit_pool(action: str, pool: values.Pool,
-              arrivals: Collection[str] = (), departures: Collection[str] = ()
+              arrivals: Collection[str] = (),
+              departures: Collection[str] = (), losses: Collection[str] = ()
               ) -> None:
     """Report a change of a pool to the log and to the message bus.
 
     :param action: ``create``, ``update`` or ``delete``.
     :param arrivals: UUIDs of the nodes that have joined it,
-    :param departures: and of those that have left it.
+    :param departures: and of those that have left it,
+    :param losses: among them those that no longer exist.
     """
     arguments = {'pool': pool.uuid, 'expires_at': pool.expires_at,
                  'project': text.escape_controls(str(pool.project_id))}
     for verb, nodes in ('joins', arrivals), ('leaves', departures):
         for node in nodes:
-            LOG.info('Node %(node)s %(verb)s pool %(pool)s (project '
-                     '%(project)s, expires at %(expires_at)s)',
-                     {**arguments, 'node': node, 'verb': verb})
+            is_lost = node in losses
+            LOG.log(logging.WARNING if is_lost else logging.INFO,
+                    'Node %(node)s %(verb)s pool %(pool)s (project '
+                    '%(project)s, expires at %(expires_at)s)',
+                    {**arguments, 'node': node, 'verb':
+                     f'no longer exists, and {verb}' if is_lost else verb})
     if not (arrivals or departures):
         LOG.info('Pool %(pool)s is %(verb)s (project %(project)s, expires at '
                  '%(expires_at)s)', {**arguments, 'verb': _PAST[action]})

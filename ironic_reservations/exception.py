@@ -45,15 +45,19 @@ class NotAuthorized(ReservationsError):
 
 
 class NotFound(ReservationsError):
-    """The reservation does not exist, or the caller may not see it."""
+    """There is no such object, or the caller may not see it."""
 
 
 class Conflict(ReservationsError):
-    """The state of the reservation or of its node forbids the call."""
+    """The state of the object or of its node forbids the call."""
 
 
 class PreconditionFailed(ReservationsError):
     """The caller does not have the host lease that it names."""
+
+
+class LengthRequired(ReservationsError):
+    """The server does not pass on a body of unknown length."""
 
 
 class BodyTooLarge(ReservationsError):
@@ -65,10 +69,14 @@ class UnsupportedMediaType(ReservationsError):
 
 
 class NoMatchingNode(ReservationsError):
-    """No free node, or too few, satisfy the request."""
+    """No free node, or too few, satisfy the request.
 
-    def __init__(self, verdict: verdicts.Verdict) -> None:
-        super().__init__(str(verdict))
+    :param message: what the caller reads instead of the verdict's own text.
+    """
+
+    def __init__(self, verdict: verdicts.Verdict,
+                 message: str | None = None) -> None:
+        super().__init__(message or str(verdict))
         self.verdict = verdict
 
 

@@ -18,6 +18,9 @@ AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
            'error', 'adopt failed', 'rescue failed', 'unrescue failed',
            'service failed', 'clean failed', 'inspect failed')
 
+#: A time in a request: in UTC, or from now; see ``transaction.find_time``.
+Time = datetime.datetime | datetime.timedelta
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Purpose:
@@ -159,7 +162,7 @@ class Group(GroupRequest):
 
     :param id: primary key, never used again.
     :param generation: incremented whenever a member joins or leaves.
-    :param request_digest: see ``models.Group``.
+    :param request_digest: equal for equal requests for the group.
     :param places: number of live members by segment and domain, if it was
         read. The domain is the text of ``Levels.join_domain``.
     :param has_former_members: whether there are rows of expired or stale
@@ -209,14 +212,16 @@ class Notice:
     :param number: its place among the notices of the request.
     :param kind: one of ``constants.NOTICE_KINDS``.
     :param cordon: whether an open notice keeps new reservations off the node.
-    :param project_id: project that has reported it while it had the node;
-        None for a notice of an operator, or of the owner of the node.
+    :param project_id: project that has reported it while it had the node, or
+        whose build has failed; None for a notice of an operator, or of the
+        owner of the node.
     :param is_failed_build: whether a compute service has recorded a failed
         build on the node.
     :param created_by: user.
     :param state: one of ``constants.NOTICE_STATES``, when it was read.
     :param node_owner: project that owns the node; None also if the node was
         deleted.
+    :param has_node: whether the node still exists.
     """
 
     id: int
@@ -229,6 +234,7 @@ class Notice:
     node_uuid: str
     node_name: str | None
     node_owner: str | None
+    has_node: bool
     starts_at: datetime.datetime
     ends_at: datetime.datetime | None
     category: str | None
@@ -248,8 +254,19 @@ class Notice:
         It sees neither failed builds nor the reports of other projects.
         """
         return holder is not None and (
-            holder in (self.node_owner, self.project_id)
-            or self.project_id is None and not self.is_failed_build)
+            holder == self.node_owner
+            or self.project_id in (None, holder) and not self.is_failed_build)
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeNotices:
+    """The planned and the open notices of a node, as a response shows them.
+
+    :param more: number of those that are not shown.
+    """
+
+    shown: tuple[Notice, ...] = ()
+    more: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,7 +275,7 @@ class PoolNode:
 
     :param state: one of ``constants.NODE_STATES``.
     :param is_healthy: whether it is not in maintenance, its health is not
-        refused, and it has no open notice.
+        refused, and it has no open notice other than of a failed build.
     :param domain: see ``Reservation``.
     :param instance_uuid: instance for which it is reserved, or None.
     :param project_id: project of that reservation.
@@ -284,7 +301,7 @@ class Pool(GroupRequest):
 
     :param project_id: never None.
     :param request_spec: canonical JSON text of the request.
-    :param request_digest: see ``models.Pool``.
+    :param request_digest: equal for equal requests for the pool.
     :param generation: incremented by every write.
     :param expires_at: in UTC; None for no expiry.
     :param nodes: in the order of their ids, if they were read.

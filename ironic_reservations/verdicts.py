@@ -42,11 +42,14 @@ class Explanation:
         not satisfy, otherwise by the reason why they cannot be held. Each
         node counts once.
     :param nearest: None if no constraint makes a difference.
+    :param unknown: candidates of the request, if none of them is the name or
+        the UUID of a node that its project may know.
     """
 
     considered: int
     eliminated: Mapping[str, int]
     nearest: Nearest | None = None
+    unknown: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,5 +134,8 @@ class Verdict:
             + f': of {explanation.considered} nodes, '
             + (', '.join(steps[:5]) or 'none can be seen')
             + (', and more.' if len(steps) > 5 else '.')
+            + (f' No node has the name or UUID '
+               f'{", ".join(explanation.unknown[:5])}.'
+               if explanation.unknown else '')
             + (SEES_NONE if self.reach.is_limited
                and not explanation.considered else ''))

@@ -15,6 +15,9 @@ SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 def pytest_addoption(parser):
     parser.addoption('--server', choices=SERVERS,
                      help='run the tests that need a database server, on this')
+    parser.addoption('--all-pairs', action='store_true',
+                     help='run also those pairs of writes that do not meet, '
+                          'and the tests with the mark "pairs"')
     parser.addoption('--server-option', action='append', default=[],
                      help='option of the database server')
 
@@ -24,11 +27,13 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(config, items):
-    if config.getoption('server'):
-        left_out = [item for item in items
-                    if not databases.needs_server(item)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if databases.needs_server(item)]
+    left_out = {item for item in items if (
+        config.getoption('server') and not databases.needs_server(item)
+        or item.get_closest_marker('pairs')
+        and not config.getoption('all_pairs'))}
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope='session')
@@ -38,6 +43,9 @@ def server_url(pytestconfig):
     with contextlib.ExitStack() as stack:
         try:
             url = stack.enter_context(SERVERS[name](
+                # Do not wait for the disk, because no database outlives its
+                # tests. MySQL has no such option, and ignores it.
+                '--loose-debug-no-sync',
                 *pytestconfig.getoption('server_option')))
         except services.NotInstalled as e:
             if os.environ.get('IRONIC_RESERVATIONS_REQUIRE_MARIADB') == '1':

@@ -6,10 +6,13 @@ outside it. So the stack contains the same libraries, configured as in Ironic.
 """
 
 from collections.abc import Iterable
+import functools
 from typing import Any
 from wsgiref import types
 
+import bcrypt
 from keystonemiddleware import auth_token
+from oslo_log import log
 from oslo_middleware import base
 from oslo_middleware import basic_auth
 from oslo_middleware import cors
@@ -26,6 +29,9 @@ from ironic_reservations.api import routes
 from ironic_reservations.api import version
 from ironic_reservations.fleet import explanation
 from ironic_reservations.reservations import quotas
+from ironic_reservations.shared import text
+
+LOG = log.getLogger(__name__)
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 
@@ -64,8 +70,20 @@ class _Cors(cors.CORS):
         return self.application(environ, start_response)
 
 
+@functools.lru_cache(maxsize=256)
+def _check_password(password: bytes, digest: bytes) -> bool:
+    """Check a password; bcrypt takes up to a quarter of a second for it."""
+    return bcrypt.checkpw(password, digest)
+
+
 class _BasicAuth(basic_auth.BasicAuthMiddleware):
-    """Basic authentication with the file that Ironic's option names."""
+    """Basic authentication with the file that Ironic's option names.
+
+    As in Ironic, each request reads the file, but bcrypt checks a password
+    only once.
+    """
+
+    application: types.WSGIApplication
 
     def __init__(self, app: types.WSGIApplication) -> None:
         # Not the parent's __init__, which reads the file's name from
@@ -73,6 +91,36 @@ class _BasicAuth(basic_auth.BasicAuthMiddleware):
         base.ConfigurableMiddleware.__init__(self, app, conf.CONF)
         self.auth_file = conf.CONF.http_basic_auth_user_file
         basic_auth.validate_auth_file(self.auth_file)
+
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
+        try:
+            name, password = basic_auth.parse_token(
+                basic_auth.parse_header(environ))
+            if not _check_password(password, self._read_digest(name)):
+                LOG.info('Password for %s does not match', name)
+                raise webob.exc.HTTPUnauthorized()
+        except Exception as error:
+            refusal: types.WSGIApplication = self.format_exception(error)
+            return refusal(environ, start_response)
+        environ.update(HTTP_X_USER=name, HTTP_X_USER_NAME=name)
+        return self.application(environ, start_response)
+
+    def _read_digest(self, name: str) -> bytes:
+        """Return the digest of the password of a user.
+
+        :raises: HTTPUnauthorized, HTTPBadRequest.
+        """
+        try:
+            with open(self.auth_file) as file:
+                for entry in map(str.strip, file):
+                    if entry.startswith(f'{name}:'):
+                        return basic_auth.parse_entry(entry)[1]
+        except OSError as error:
+            LOG.error('Cannot read the file of passwords: %s', error)
+            raise webob.exc.HTTPBadRequest('Problem reading auth file')
+        LOG.info('User %s not found', text.escape_controls(name))
+        raise webob.exc.HTTPUnauthorized()
 
     def format_exception(self, e: Exception) -> webob.Response:
         response = super().format_exception(e)
@@ -96,9 +144,6 @@ def make_app(ironic: types.WSGIApplication) -> types.WSGIApplication:
     app = limits.BodyLimits(app)
     # Outside the limits, which do not apply to requests to Ironic.
     app = fence.Gate(app)
-    # Inside the authentication, because oslo.middleware's basic_auth answers
-    # 401 to any exception that passes through it:
-    # https://opendev.org/openstack/oslo.middleware/src/branch/master/oslo_middleware/basic_auth.py
     app = errors.Errors(app)
     app = _add_authentication(app)
     # Outside the authentication, because it reads headers.

@@ -14,12 +14,12 @@ from ironic_reservations.api import schema
 from ironic_reservations.fleet import capacity
 
 QUERY = schema.query_validator(
-    host=schema.NAME,
+    host=schema.IDENT,
     resource_class=schema.NAME,
     trait={**schema.TRAIT, 'type': ['string', 'array'],
            'items': schema.TRAIT},
     conductor_group=schema.TEXT,
-    shard=schema.NAME,
+    shard=schema.TEXT,
     by={**schema.ROW_KEY, 'type': ['string', 'array'],
         'items': schema.ROW_KEY},
     limit=schema.POSITIVE,

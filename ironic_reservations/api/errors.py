@@ -28,6 +28,7 @@ STATUS = (
     (exception.NotFound, 404),
     (exception.NotAcceptable, 406),
     (exception.Conflict, 409),
+    (exception.LengthRequired, 411),
     (exception.PreconditionFailed, 412),
     (exception.BodyTooLarge, 413),
     (exception.UnsupportedMediaType, 415),

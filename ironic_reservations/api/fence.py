@@ -19,6 +19,7 @@ from typing import Any
 import urllib.parse
 from wsgiref import types
 
+from oslo_utils import uuidutils
 import webob
 
 from ironic_reservations import conf
@@ -42,13 +43,12 @@ VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 #: Parameters of the header.
 PARAMETERS = schema.Validator(schema.closed_object({
     'instance': schema.UUID, 'host': schema.HOST, 'holder': schema.UUID,
-    'node': schema.UUID}, required=['instance', 'host']), HEADER)
+    'node': schema.IDENT}, required=['instance', 'host']), HEADER)
 
 # Paths that may have the header. They must be unambiguous to Ironic: a node by
 # its UUID, without empty or dotted segments.
-_NODE = re.compile(
-    rf'/v1/nodes/({schema.UUID_PATTERN})(?:/(?!\.\.?(?:/|\Z))[^/]+)*/?')
-_TARGETS = re.compile(rf'/v1/volume/targets(?:/({schema.UUID_PATTERN}))?/?')
+_NODE = re.compile(r'/v1/nodes/([^/]+)(?:/(?!\.\.?(?:/|\Z))[^/]+)*/?')
+_TARGETS = re.compile(r'/v1/volume/targets(?:/([^/]+))?/?')
 
 # Methods of the collection of targets. With other methods, Ironic's framework
 # would read the target from the body.
@@ -192,6 +192,13 @@ def _find_node(environ: types.WSGIEnvironment,
         raise exception.InvalidInput(
             HEADER, 'is allowed only with the path of a node, by its UUID, or '
                     'of volume targets')
+    for ident in node, target:
+        # Ironic stores these UUIDs as its clients sent them, without dashes,
+        # too. It finds them as they are spelled, and so does the check.
+        if ident is not None and not uuidutils.is_uuid_like(ident):
+            raise exception.InvalidInput(
+                HEADER, 'needs the UUIDs of the node and of the volume target',
+                got=ident)
     _check_arguments(environ, node)
     return node, target
 

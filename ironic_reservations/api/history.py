@@ -16,7 +16,7 @@ from ironic_reservations.reservations import history
 from ironic_reservations.shared import constants
 
 LIST_QUERY = schema.query_validator(
-    node=schema.NAME, instance_uuid=schema.UUID, project_id=schema.NAME,
+    node=schema.IDENT, instance_uuid=schema.UUID, project_id=schema.IDENT,
     ended_after=schema.NAME, limit=schema.POSITIVE, marker=schema.MARKER)
 
 

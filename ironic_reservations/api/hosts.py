@@ -13,7 +13,7 @@ from ironic_reservations.api import schema
 from ironic_reservations.reservations import host_leases
 
 LIST_QUERY = schema.query_validator(
-    host=schema.NAME, limit=schema.POSITIVE, marker={
+    host=schema.IDENT, limit=schema.POSITIVE, marker={
         **schema.NAME, 'maxLength': schema.MARKER['maxLength']})
 
 ACQUIRE_BODY = schema.Validator(schema.closed_object({

@@ -77,6 +77,11 @@ class BodyLimits:
     def __call__(self, environ: types.WSGIEnvironment,
                  start_response: types.StartResponse) -> Iterable[bytes]:
         request = webob.Request(environ)
+        if ('HTTP_TRANSFER_ENCODING' in environ
+                and not environ.get('wsgi.input_terminated')):
+            raise exception.LengthRequired(
+                'Transfer-Encoding: this server does not pass on a body of '
+                'unknown length; send Content-Length instead')
         _check_encoding(request)
         body = _read_body(request)
         # A PUT without a body is refused by its path: most paths do not allow
@@ -107,8 +112,8 @@ class CloseAfterChunks:
     malformed chunks is refused before. Ironic's server would take the rest for
     the next request, which may be another client's if a proxy shares its
     connections. The header tells proxies and clients to close the connection.
-    The server ignores it and closes the connection because of the error at
-    the end of the response.
+    Ironic's server ignores it and closes the connection because of the error
+    at the end of the response; others would log a traceback.
     """
 
     def __init__(self, app: types.WSGIApplication) -> None:
@@ -124,7 +129,9 @@ class CloseAfterChunks:
             return start_response(
                 status, [*headers, ('Connection', 'close')], *exc_info)
 
-        return _LastResponse(self.app(environ, start))
+        response = self.app(environ, start)
+        return _LastResponse(response) if environ.get(
+            'SERVER_SOFTWARE', '').startswith('Cheroot/') else response
 
 
 class _LastResponse:
@@ -157,9 +164,9 @@ def drain_body(environ: types.WSGIEnvironment, limit: int) -> None:
 
     :param limit: maximum number of bytes to read.
     """
-    length = webob.Request(environ).content_length
-    remaining = min(length, limit) if length is not None else (
-        limit if 'HTTP_TRANSFER_ENCODING' in environ else 0)
+    remaining = min(webob.Request(environ).content_length or 0, limit)
+    if 'HTTP_TRANSFER_ENCODING' in environ:
+        remaining = limit if environ.get('wsgi.input_terminated') else 0
     try:
         while remaining > 0 and (piece := environ['wsgi.input'].read(
                 min(remaining, MAX_BODY))):

@@ -15,8 +15,9 @@ import json
 import re
 from typing import Any
 
+from oslo_utils import uuidutils
+
 from ironic_reservations import exception
-from ironic_reservations.api import schema
 
 _VERSION = 1
 
@@ -61,7 +62,7 @@ def decode(marker: str | None, order: Any, kinds: Sequence[type],
     """
     if marker is None:
         return None
-    if look_up and re.fullmatch(schema.UUID_PATTERN, marker):
+    if look_up and uuidutils.is_uuid_like(marker):
         return look_up(marker.lower())
     try:
         padding = '=' * (-len(marker) % 4)

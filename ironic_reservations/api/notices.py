@@ -17,17 +17,18 @@ from ironic_reservations.api import patches
 from ironic_reservations.api import requests
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
+from ironic_reservations.reservations import notice_lookup
 from ironic_reservations.reservations import notices
 from ironic_reservations.reservations import targets
 from ironic_reservations.shared import constants
 
 LIST_QUERY = schema.query_validator(
-    uuid=schema.UUID, node=schema.NAME,
+    uuid=schema.UUID, node=schema.IDENT,
     kind={'enum': list(constants.NOTICE_KINDS)},
     state={'enum': list(constants.NOTICE_STATES)},
     ticket=schema.NAME, limit=schema.POSITIVE, marker=schema.MARKER)
 
-UPDATE_QUERY = schema.query_validator(node=schema.NAME)
+UPDATE_QUERY = schema.query_validator(node=schema.IDENT)
 
 #: Schemas of the texts of a notice.
 TEXTS: dict[str, Any] = {
@@ -35,25 +36,25 @@ TEXTS: dict[str, Any] = {
     **{name: schema.nullable_text()
        for name in ('description', 'ticket', 'action')}}
 
-_TIME = {'type': ['string', 'null'], 'maxLength': 64}
 _CORDON = {'type': ['boolean', 'null']}
 
 CREATE_BODY = schema.Validator(schema.closed_object({
     'uuid': schema.UUID_OR_NULL,
     'kind': {'enum': list(constants.NOTICE_KINDS)},
-    # notices.create_notices() checks [reservations] max_members.
+    # _find_targets() checks [reservations] max_members.
     'nodes': {'type': ['array', 'null'], 'minItems': 1,
-              'maxItems': conf.MOST_MEMBERS, 'items': schema.NAME},
+              'maxItems': conf.MOST_MEMBERS, 'items': schema.IDENT},
     'by': {'type': ['object', 'null'], 'minProperties': 1, 'maxProperties': 1,
            'propertyNames': schema.LEVEL_BY,
            'additionalProperties': schema.NAME},
-    'cordon': _CORDON, 'starts_at': _TIME, 'ends_at': _TIME,
+    'cordon': _CORDON, 'starts_at': schema.TIME, 'ends_at': schema.TIME,
     **{name: TEXTS[name] for name in ('category', 'description', 'ticket')},
 }, required=['kind']), 'body')
 
 #: Schemas of the keys that PATCH can change.
 CHANGEABLE: dict[str, Any] = {
-    'cordon': _CORDON, 'starts_at': _TIME, 'ends_at': _TIME, **TEXTS}
+    'cordon': _CORDON, 'starts_at': schema.TIME, 'ends_at': schema.TIME,
+    **TEXTS}
 
 PATCH_BODY = patches.make_body(CHANGEABLE)
 
@@ -148,11 +149,11 @@ def list_notices() -> dict[str, Any]:
     limit = responses.pop_limit(query)
     after = markers.decode(
         query.pop('marker', None), 'notices', [int],
-        lambda uuid: [notices.find_last_id(uuid, reach)])
+        lambda uuid: [notice_lookup.find_last_id(uuid, reach)])
     if 'uuid' in query:
         query['uuid'] = query['uuid'].lower()
-    rows = notices.find_notices(query, reach,
-                                after[0] if after else None, limit + 1)
+    rows = notice_lookup.find_notices(
+        query, reach, after[0] if after else None, limit + 1)
     return responses.make_page(
         'notices', rows, limit,
         lambda notice: present_notice(notice, reach),
@@ -165,9 +166,9 @@ def update_notices(uuid: str) -> dict[str, Any]:
     authority = _make_authority(requests.get_caller())
     changes = patches.read_values(
         requests.read_body(PATCH_BODY), PATCH_VALUES, _NOT_REMOVED)
-    for name in ('starts_at', 'ends_at'):
-        if name in changes and (name, changes[name]) != ('ends_at', 'now'):
-            changes[name] = requests.read_time(name, changes)
+    for name in {'starts_at', 'ends_at'} & changes.keys():
+        changes[name] = (notices.AT_ONCE if changes[name] == 'now'
+                         else requests.read_time(name, changes))
     return _present_all(notices.update_notices(uuid, node, changes, authority),
                         authority.reach)
 
@@ -176,6 +177,17 @@ def _present_all(rows: list[values.Notice],
                  reach: values.Ownership) -> dict[str, Any]:
     return {'notices': [present_notice(notice, reach)
                         for notice in rows]}
+
+
+def present_on_node(node_notices: values.NodeNotices,
+                    reach: values.Ownership) -> dict[str, Any]:
+    """Return the notices of a node, and the number of others, as JSON.
+
+    :param reach: that of the caller.
+    """
+    return {'notices': [present_notice(notice, reach)
+                        for notice in node_notices.shown],
+            'more_notices': node_notices.more}
 
 
 def present_notice(notice: values.Notice, reach: values.Ownership

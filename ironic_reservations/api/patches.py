@@ -35,7 +35,7 @@ def make_values(properties: dict[str, Any]) -> schema.Validator:
     :param properties: schemas of the keys that it may change.
     """
     return schema.Validator(schema.closed_object({
-        name: {**value, 'type': value['type'][0]}
+        name: {**value, 'type': value['type'][:-1]}
         for name, value in properties.items()}), 'body')
 
 

@@ -2,7 +2,6 @@
 """Handles requests for pools: /v1/reservations/pools."""
 
 from collections.abc import Callable
-import dataclasses
 import hashlib
 import json
 from typing import Any
@@ -26,27 +25,27 @@ from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import dry_runs
-from ironic_reservations.reservations import notices
+from ironic_reservations.reservations import notice_lookup
 from ironic_reservations.reservations import pool_nodes
 from ironic_reservations.reservations import pools
 from ironic_reservations.reservations import quotas
 from ironic_reservations.shared import constants
 
 LIST_QUERY = schema.query_validator(
-    project_id=schema.NAME, node=schema.NAME, limit=schema.POSITIVE,
+    project_id=schema.IDENT, node=schema.IDENT, limit=schema.POSITIVE,
     marker=schema.MARKER)
 SHOW_QUERY = schema.query_validator(marker=schema.MARKER)
 CREATE_QUERY = schema.query_validator(dry_run=schema.BOOLEAN)
 
 #: Schemas of the keys that PATCH can change.
 CHANGEABLE: dict[str, Any] = {
-    'expires_at': {'type': ['string', 'null'], 'maxLength': 64},
+    'expires_at': schema.TIME,
     'description': schema.nullable_text()}
 
 CREATE_BODY = schema.Validator(schema.closed_object({
     'uuid': schema.UUID_OR_NULL,
-    'project_id': schema.NAME,
-    # requests.check_members() checks [reservations] max_members.
+    'project_id': schema.IDENT,
+    # _read_request() checks [reservations] max_members.
     'members': {**schema.INTEGER, 'type': 'integer', 'minimum': 1},
     **{name: groups.CREATE_BODY.schema['properties'][name]
        for name in ('policy', 'by', 'levels', 'request')},
@@ -57,9 +56,8 @@ PATCH_BODY = patches.make_body(CHANGEABLE)
 
 PATCH_VALUES = patches.make_values(CHANGEABLE)
 
-NODES_BODY = schema.Validator(schema.closed_object({
-    name: schema.nullable_text(minLength=1) for name in ('node', 'replaces')
-}), 'body')
+NODES_BODY = schema.Validator(schema.closed_object(
+    dict.fromkeys(('node', 'replaces'), schema.IDENT_OR_NULL)), 'body')
 
 
 #: The numbers of the nodes of a pool.
@@ -78,6 +76,7 @@ class PoolNode(wtypes.Base):
     health = responses.NULLABLE_TEXT
     instance_uuid = responses.NULLABLE_TEXT
     notices = [notice_api.Notice]
+    more_notices = responses.COUNT
 
 
 class Pool(wtypes.Base):
@@ -156,8 +155,8 @@ def _make_matcher(reach: values.Ownership, project_id: str,
     :param project_id: project of the pool.
     :raises: NotAuthorized, InvalidInput.
     """
-    return dataclasses.replace(requests.make_matcher(
-        reach, project_id, spec), pool_project=project_id)
+    return requests.make_matcher(
+        reach, project_id, spec, matching.to_join(project_id))
 
 
 def list_pools() -> dict[str, Any]:
@@ -209,27 +208,31 @@ def change_nodes(uuid: str) -> dict[str, Any]:
     caller = requests.get_caller()
     body = requests.read_body(NODES_BODY)
     node, replaces = body.get('node'), body.get('replaces')
+    reach = caller.get_reach('create_restricted')
     if (node is None) == (replaces is None):
         raise exception.InvalidInput(
             'node', 'is required, or replaces instead; not both')
     if node is not None:
         return _present(caller, pool_nodes.add_node(
             uuid, node, _make_authorizer(caller, 'pools'),
-            caller.get_reach('create_restricted')))
+            reach))
     pool = pools.get_pool(uuid, _make_authorizer(caller, 'pools_replace'))
     # The operator has chosen these nodes for the project, which may replace
     # one even if it cannot see others.
     matcher = _make_matcher(values.ALL, str(pool.project_id),
                             json.loads(pool.request_spec))
     try:
-        return _present(
-            caller, pool_nodes.replace_node(pool, replaces, matcher))
+        return _present(caller, pool_nodes.replace_node(
+            pool, replaces, matcher, must_be_idle=reach.is_limited))
     except exception.NoMatchingNode as error:
-        if not caller.get_reach('create_restricted').is_limited:
+        if not reach.is_limited:
             raise
         # The explanation counts nodes that the project must not see.
-        raise exception.NoMatchingNode(verdicts.Verdict(
-            0, verdicts.Explanation(0, {}), retry=error.verdict.retry))
+        raise exception.NoMatchingNode(
+            verdicts.Verdict(0, verdicts.Explanation(0, {}),
+                             retry=error.verdict.retry),
+            f'Node {replaces} cannot be replaced: no machine is free there '
+            f'that fits.')
 
 
 def remove_node(uuid: str, node: str) -> None:
@@ -263,7 +266,8 @@ def _present(caller: context.RequestContext, pool: values.Pool,
     :raises: InvalidInput if the marker's node is not in the pool.
     """
     reach = caller.get_reach('notices')
-    by_node = notices.find_on_nodes([node.id for node in pool.nodes], reach)
+    by_node = notice_lookup.find_on_nodes(
+        [node.id for node in pool.nodes], reach)
     levels = group_policy.find_levels(pool)
 
     def show(node: values.PoolNode) -> dict[str, Any]:
@@ -272,12 +276,8 @@ def _present(caller: context.RequestContext, pool: values.Pool,
             'domain': levels.show_domain(levels.split_domain(node.domain)),
             'instance_uuid': (node.instance_uuid if caller.may('get', node)
                               else None),
-            'notices': []}) | {
-                # A page has room for the notices of one node, however many.
-                'notices': responses.fit_rows(
-                    by_node.get(node.id, ()),
-                    lambda notice: notice_api.present_notice(notice, reach),
-                    responses.MAX_PAGE // 2)}
+        }) | notice_api.present_on_node(
+            by_node.get(node.id, values.NodeNotices()), reach)
 
     return responses.add_page(
         _present_alone(pool, request=json.loads(pool.request_spec)), 'nodes',

@@ -7,11 +7,13 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import re
 from typing import Any
 from typing import TypeVar
 from wsgiref import types
 
 from oslo_log import log
+from oslo_utils import uuidutils
 import pecan
 
 from ironic_reservations import conf
@@ -29,6 +31,9 @@ from ironic_reservations.shared import text
 LOG = log.getLogger(__name__)
 
 Value = TypeVar('Value')
+
+# Without white space. Some clients send null where no body is given.
+_EMPTY_BODIES = (b'', b'null', b'{}', b'[]', b'""')
 
 #: Keys that only system-scope and service callers may give.
 OWNER = ('host', 'project_id', 'user_id')
@@ -54,10 +59,30 @@ def make_caller(environ: types.WSGIEnvironment) -> context.RequestContext:
 def read_query(validate: schema.Validator) -> dict[str, Any]:
     """Return the validated query; repeated parameters are lists.
 
-    :raises: InvalidInput.
+    :raises: InvalidInput, also for the body of a GET or DELETE.
     """
     query: dict[str, Any] = validate(pecan.request.GET.mixed())
+    if pecan.request.method in ('GET', 'HEAD', 'DELETE'):
+        _check_no_body([*validate.schema['properties']])
     return query
+
+
+def _check_no_body(parameters: list[str]) -> None:
+    """Refuse a body that says anything, as a condition would not count.
+
+    It may have any type, and is not parsed.
+
+    :param parameters: those of the query.
+    :raises: InvalidInput that names the parameters that the body names.
+    """
+    body = b''.join(limits.get_body(pecan.request).split())
+    if body in _EMPTY_BODIES:
+        return
+    words = re.findall(r'\w+', body.decode(errors='replace'))
+    names = [name for name in parameters if name in words] or parameters
+    raise exception.InvalidInput(
+        'body', f'must be empty with {pecan.request.method}'
+        + (f'; put {", ".join(names)} in the query' if names else ''))
 
 
 def read_body(validate: schema.Validator) -> Any:
@@ -184,6 +209,26 @@ def read_holder(request: dict[str, Any]) -> str | None:
     return holder.lower()
 
 
+def read_avoid(caller: context.RequestContext,
+               body: dict[str, Any]) -> frozenset[str]:
+    """Return the UUIDs of the nodes that a request avoids, in lower case.
+
+    :raises: NotAuthorized, InvalidInput.
+    """
+    uuids = body.get('avoid')
+    if uuids is None:
+        return frozenset()
+    if not caller.may('create_restricted'):
+        raise exception.NotAuthorized(
+            'avoid: only system-scope and service callers may name nodes to '
+            'avoid; leave it out.')
+    for number, uuid in enumerate(uuids):
+        if not uuidutils.is_uuid_like(uuid):
+            raise exception.InvalidInput(
+                f'avoid.{number}', 'must be the UUID of a node', got=uuid)
+    return frozenset(map(str.lower, uuids))
+
+
 def read_lease(reach: values.Ownership, body: dict[str, Any]) -> int | None:
     """Return the lease in a body, or the default.
 
@@ -222,22 +267,26 @@ def check_lease(seconds: float | None, reach: values.Ownership) -> int | None:
     return int(seconds)
 
 
-def read_time(name: str, body: dict[str, Any]) -> datetime.datetime | None:
-    """Return a time in UTC without a time zone, in whole seconds.
+def read_time(name: str, body: dict[str, Any]) -> values.Time | None:
+    """Return a time in a validated body; None if there is none.
 
     :raises: InvalidInput.
     """
-    text = body.get(name)
-    if text is None:
-        return None
-    with contextlib.suppress(ValueError, OverflowError):
-        time = datetime.datetime.fromisoformat(text)
-        if time.tzinfo is not None:
-            return time.astimezone(datetime.UTC).replace(
-                tzinfo=None, microsecond=0)
-    raise exception.InvalidInput(
-        name, 'must be a time with a time zone, such as '
-              '2030-12-31T18:00:00Z', got=text)
+    time = body.get(name)
+    if isinstance(time, dict):
+        return datetime.timedelta(0, time['in'])
+    return None if time is None else parse_time(name, time)
+
+
+def parse_time(field: str, time: str, others: str = '') -> datetime.datetime:
+    """Return a time in UTC; see ``text.parse_time``.
+
+    :raises: InvalidInput.
+    """
+    try:
+        return text.parse_time(time, others)
+    except ValueError as error:
+        raise exception.InvalidInput(field, str(error), got=time)
 
 
 def read_group(group: dict[str, Any], uuid: str,
@@ -326,14 +375,16 @@ def read_membership(body: dict[str, Any],
 
 
 def make_matcher(reach: values.Ownership, project_id: str | None,
-                 spec: dict[str, Any], is_claim: bool = False
-                 ) -> matching.Matcher:
+                 spec: dict[str, Any],
+                 use: matching.Use = matching.TO_HOLD,
+                 avoid: frozenset[str] = frozenset()) -> matching.Matcher:
     """Return the Matcher of a validated request spec.
 
     :param reach: that of the caller.
     :param project_id: project of the reservation.
-    :param is_claim: whether the request names a reservation. It need not
-        constrain the node then, and may claim a dedicated one.
+    :param use: what the node is for. A claim need not constrain it, and may
+        claim a dedicated one.
+    :param avoid: see ``matching.Matcher``.
     :raises: NotAuthorized, InvalidInput.
     """
     kind = spec.get('ownership') or ('project' if reach.is_limited else 'any')
@@ -350,8 +401,9 @@ def make_matcher(reach: values.Ownership, project_id: str | None,
             got=kind)
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(
-            spec, conf.CONF.reservations.match, required=not is_claim),
+            spec, conf.CONF.reservations.match,
+            required=use != matching.TO_CLAIM),
         reach, values.Ownership(
             reach.project_id if reach.is_limited else project_id, kind),
-        dedicated=() if is_claim else tuple(
-            conf.CONF.reservations.dedicated_traits), is_claim=is_claim)
+        dedicated=() if use == matching.TO_CLAIM else tuple(
+            conf.CONF.reservations.dedicated_traits), use=use, avoid=avoid)

@@ -8,7 +8,6 @@ import json
 import re
 from typing import Any
 
-from oslo_utils import timeutils
 from oslo_utils import uuidutils
 from wsme import types as wtypes
 
@@ -31,7 +30,7 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
-from ironic_reservations.reservations import notices as node_notices
+from ironic_reservations.reservations import notice_lookup
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import releases
@@ -39,9 +38,9 @@ from ironic_reservations.reservations import updates
 from ironic_reservations.shared import constants
 
 LIST_QUERY = schema.query_validator(
-    host=schema.NAME,
-    node=schema.NAME,
-    project_id=schema.NAME,
+    host=schema.IDENT,
+    node=schema.IDENT,
+    project_id=schema.IDENT,
     resource_class=schema.NAME,
     state={'enum': list(constants.STATES)},
     group=schema.UUID,
@@ -62,25 +61,30 @@ ADOPT_QUERY = schema.query_validator(adopt=schema.BOOLEAN)
 SHOW_QUERY = schema.query_validator(fields=schema.NAME)
 
 #: The query of PATCH and DELETE.
-WRITE_QUERY = schema.query_validator(host=schema.NAME, holder=schema.UUID)
+WRITE_QUERY = schema.query_validator(host=schema.IDENT, holder=schema.UUID)
 
 #: Schemas of the keys that PATCH can change.
 CHANGEABLE: dict[str, Any] = {
-    'host': schema.nullable_text(minLength=1),
+    'host': schema.IDENT_OR_NULL,
     # requests.read_lease() checks [reservations] max_lease, the maximum.
     'expires_in': {**schema.INTEGER, 'minimum': 1},
     'description': schema.nullable_text(),
 }
+
+#: Maximum number of nodes that a request avoids.
+MAX_AVOIDED = 16
 
 #: Schemas of the keys of a body that are not in the request spec. Requests
 #: that differ only in these are equal.
 ENVELOPE: dict[str, Any] = {
     **CHANGEABLE,
     'instance_uuid': schema.UUID_OR_NULL,
-    'project_id': schema.nullable_text(minLength=1),
-    'user_id': schema.nullable_text(minLength=1),
+    'project_id': schema.IDENT_OR_NULL,
+    'user_id': schema.IDENT_OR_NULL,
     'holder': schema.UUID_OR_NULL,
     'claim': schema.CLAIM,
+    'avoid': {'type': ['array', 'null'], 'maxItems': MAX_AVOIDED,
+              'items': schema.NAME},
 }
 
 REQUEST_SPEC: dict[str, Any] = {
@@ -110,10 +114,10 @@ REQUEST_SPEC: dict[str, Any] = {
         },
         'resource_class': schema.nullable_text(minLength=1),
         'conductor_group': schema.nullable_text(),
-        'shard': schema.nullable_text(minLength=1),
+        'shard': schema.nullable_text(),
         'candidate_nodes': {
             'type': ['array', 'null'], 'minItems': 1,
-            'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.NAME,
+            'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.IDENT,
         },
         'ownership': {'enum': [*constants.OWNERSHIPS, None]},
         'group': {
@@ -138,7 +142,7 @@ CREATE_BODY = schema.Validator(REQUEST_SPEC, 'body')
 #: The body of POST ?adopt=true.
 ADOPT_BODY = schema.Validator({
     **REQUEST_SPEC, 'required': ['instance_uuid'],
-    'properties': {**omit_keys('expires_in', 'claim'),
+    'properties': {**omit_keys('expires_in', 'claim', 'avoid'),
                    'instance_uuid': schema.UUID}}, 'body')
 
 
@@ -174,15 +178,18 @@ class Reservation(wtypes.Base):
     description = responses.NULLABLE_TEXT
     created_at = responses.Time()
     updated_at = responses.NULLABLE_TIME
-    # The planned and the open ones of the node. In lists and groups only if
-    # requested.
+    # The planned and the open ones of the node, and the number of others. In
+    # lists and groups only if requested.
     notices = [notices.Notice]
+    more_notices = responses.COUNT
     links = responses.Json(type='array', items=responses.whole_object(
         href={'type': 'string', 'format': 'uri'}, rel={'type': 'string'}))
 
 
+# The number of other notices is always next to the notices.
 FIELDS = tuple(attribute.name
-               for attribute in wtypes.list_attributes(Reservation))
+               for attribute in wtypes.list_attributes(Reservation)
+               if attribute.name != 'more_notices')
 
 #: Default fields of reservations in lists and groups. A request spec, or all
 #: notices, may be a thousand times as long as all other fields.
@@ -253,15 +260,19 @@ def create_reservation() -> dict[str, Any]:
     body = requests.read_body(CREATE_BODY)
     matcher, request = _read_request(caller, body)
     dry_run, claim = requests.is_true(query, 'dry_run'), body.get('claim')
-    if claim is not None and (request.group is not None or dry_run):
+    if claim is not None and request.group is not None:
         raise exception.InvalidInput(
-            'claim', 'cannot be combined with group or dry_run')
+            'claim', 'cannot be combined with group')
     uuid, _, segment = (claim or '').lower().partition(':')
     try:
         if claim is not None:
+            more = (_make_authorizer(caller, 'delete'),
+                    int(segment) if segment else None)
+            if dry_run:
+                return present_dry_run(claims.dry_run(
+                    uuid, matcher, request.assignment.project_id, *more))
             return _respond(caller, matcher.spec, *claims.claim_reservation(
-                uuid, matcher, request, _make_authorizer(caller, 'delete'),
-                int(segment) if segment else None))
+                uuid, matcher, request, *more))
         if dry_run:
             return present_dry_run(dry_runs.dry_run(
                 matcher, request.limits, request.group))
@@ -305,12 +316,14 @@ def _read_request(
     """Return the Matcher of the node in a body, and the request."""
     assignment = requests.read_permitted_assignment(caller, body)
     holder = requests.read_holder(body)
+    avoid = requests.read_avoid(caller, body)
     group = requests.read_membership(body, assignment.project_id)
     reach = caller.get_reach('create_restricted')
     lease = requests.read_lease(reach, body)
     matcher = requests.make_matcher(
         reach, assignment.project_id, select_spec(body),
-        is_claim=body.get('claim') is not None)
+        matching.TO_HOLD if body.get('claim') is None else matching.TO_CLAIM,
+        avoid)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
     return matcher, obtain.Request(
         (instance_uuid.lower(),), assignment, lease, body.get('project_id'),
@@ -450,15 +463,12 @@ def _make_presenter(caller: context.RequestContext,
     node_ids = [row.node_id for row in rows if row.node_id is not None
                 and row.has_notices in (None, True)]
     # Even a call that reads nothing costs a round trip to the database.
-    by_node = (node_notices.find_on_nodes(node_ids, reach) if node_ids
+    by_node = (notice_lookup.find_on_nodes(node_ids, reach) if node_ids
                else {})
     return lambda reservation: {
         **present_reservation(reservation, fields),
-        # A page has room for the notices of one node, however many.
-        'notices': responses.fit_rows(
-            by_node.get(reservation.node_id or 0, ()),
-            lambda notice: notices.present_notice(notice, reach),
-            responses.MAX_PAGE // 2)}
+        **notices.present_on_node(by_node.get(
+            reservation.node_id or 0, values.NodeNotices()), reach)}
 
 
 def present_reservation(reservation: values.Reservation,
@@ -540,14 +550,10 @@ def read_moment(field: str, text: str) -> int | datetime.datetime:
     :returns: seconds from now, or a time in UTC without a time zone.
     :raises: InvalidInput.
     """
-    try:
-        if re.fullmatch('[0-9]{1,9}', text):
-            return int(text)
-        return timeutils.normalize_time(timeutils.parse_isotime(text))
-    except (ValueError, OverflowError):
-        raise exception.InvalidInput(
-            field, 'must be a number of seconds, at most 999999999, or a time '
-                   'such as 2030-12-31T18:00:00Z', got=text)
+    if re.fullmatch('[0-9]{1,9}', text):
+        return int(text)
+    return requests.parse_time(
+        field, text, 'a number of seconds, at most 999999999, or ')
 
 
 def pop_order(query: dict[str, Any]) -> dict[str, str]:

@@ -119,6 +119,7 @@ EXPLANATION = Json(
             'type': 'object', 'required': ['by', 'nodes'], 'properties': {
                 'by': {'type': 'string'}, 'value': DOMAIN, 'nodes': _COUNT,
                 'segments': _COUNT}},
+        'unknown_nodes': {'type': 'array', 'items': {'type': 'string'}},
     })
 
 
@@ -145,7 +146,9 @@ def present_explanation(explanation: verdicts.Explanation) -> dict[str, Any]:
             name: value for name, value in (
                 ('by', nearest.by), ('value', nearest.value),
                 ('nodes', nearest.nodes), ('segments', nearest.segments))
-            if value is not None}})}
+            if value is not None}}),
+        **({'unknown_nodes': [*explanation.unknown]} if explanation.unknown
+           else {})}
 
 
 def present_verdict(verdict: verdicts.Verdict) -> dict[str, Any]:

@@ -82,7 +82,7 @@ ROUTES: dict[str, dict[str, _Handler]] = {
 #: Schema of the names in a path.
 NAMES = schema.Validator(schema.closed_object({
     'instance_uuid': schema.UUID, 'uuid': schema.UUID, 'host': schema.HOST,
-    'node': schema.NAME,
+    'node': schema.IDENT,
 }), 'path')
 
 # A slash at the end of a path is ignored.

@@ -15,8 +15,9 @@ from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.shared import constants
 
-#: Regular expression of a UUID.
-UUID_PATTERN = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
+# A UUID of ours or of Nova's. Ironic accepts other spellings for its nodes;
+# see uuidutils.is_uuid_like.
+_UUID_PATTERN = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
 
 # Text must not contain NUL, which ends a string in some databases, nor lone
 # surrogates, which cannot be encoded as UTF-8. A name must not contain control
@@ -25,8 +26,10 @@ UUID_PATTERN = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
 # the end.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
 _NAME = r'^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*\Z'
+# Names of hosts and nodes, and IDs of projects and users, are not blank.
+_IDENT = _NAME.replace('^', r'^(?=\s*\S)', 1)
 # MariaDB ignores a space at the end when it compares names.
-_HOST = _NAME.replace(r'\Z', r'(?<! )\Z')
+_HOST = _IDENT.replace(r'\Z', r'(?<! )\Z')
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
@@ -39,8 +42,8 @@ _CAPABILITY = (
 _BY = (rf'^(?:{"|".join((*group_policy.COLUMNS, _CAPABILITY))}'
        rf'|{group_policy.TRAIT}[A-Z0-9_]{{1,255}})\Z')
 _ROW_KEY = rf'^(?:{"|".join((*capacity.COLUMNS, _CAPABILITY))})\Z'
-_UUID = rf'^{UUID_PATTERN}\Z'
-_CLAIM = rf'^{UUID_PATTERN}(?::(?:0|[1-9][0-9]{{0,8}}))?\Z'
+_UUID = rf'^{_UUID_PATTERN}\Z'
+_CLAIM = rf'^{_UUID_PATTERN}(?::(?:0|[1-9][0-9]{{0,8}}))?\Z'
 # URL-safe base64; also matches a UUID.
 _MARKER = r'^[A-Za-z0-9_-]+\Z'
 
@@ -55,11 +58,18 @@ MAX_KEYS = 1024
 NAME = {'type': 'string', 'maxLength': 255, 'pattern': _NAME,
         'minLength': 1}
 TEXT = {'type': 'string', 'maxLength': 255, 'pattern': _NAME}
+IDENT = {**NAME, 'pattern': _IDENT}
+IDENT_OR_NULL = {**IDENT, 'type': ['string', 'null']}
 HOST = {**NAME, 'pattern': _HOST}
 TRAIT = {'type': 'string', 'pattern': _TRAIT}
 NUMBER = {'type': ['number', 'null'], 'minimum': 0,
           'maximum': request_spec.MAX_INT}
 INTEGER = {**NUMBER, 'type': ['integer', 'null']}
+#: A time: a text for ``requests.read_time``, or seconds from now.
+TIME = {'type': ['string', 'object', 'null'], 'maxLength': 64,
+        'pattern': _NAME,
+        'additionalProperties': False, 'required': ['in'],
+        'properties': {'in': {**INTEGER, 'type': 'integer'}}}
 UUID = {'type': 'string', 'pattern': _UUID}
 MARKER = {'type': 'string', 'maxLength': 8192, 'pattern': _MARKER}
 UUID_OR_NULL = {**UUID, 'type': ['string', 'null']}
@@ -107,7 +117,9 @@ LEVEL = closed_object({
 _PATTERNS = {
     _TEXT: 'be text without NUL and lone surrogates',
     _NAME: 'be text without control characters',
-    _HOST: 'be text without control characters and without a space at its end',
+    _IDENT: 'be text without control characters, and not blank',
+    _HOST: 'be text without control characters and without a space at its '
+           'end, and not blank',
     _UUID: 'be a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
     _MARKER: 'consist of A-Z, a-z, 0-9, _ and -',
     _TRAIT: 'be a trait, which consists of A-Z, 0-9 and _',

@@ -225,7 +225,8 @@ def main() -> int | None:
         'command', title='Commands', handler=_add_commands))
     conf.load(sys.argv[1:], prog='ironic-reservations-dbsync')
     _, run = COMMANDS[conf.CONF.command.name]
-    database = engine.create_engine()
+    # A migration has to wait for open transactions.
+    database = engine.create_engine(waits_for_tables=True)
     if not sa.inspect(database).has_table('nodes'):
         raise exception.DatabaseNotReady(
             "[database] connection is not Ironic's database: it has no table "

@@ -31,11 +31,12 @@ from ironic_reservations import metrics
 from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
+from ironic_reservations.db import host_rows
 from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import host_leases
-from ironic_reservations.reservations import notices
+from ironic_reservations.reservations import notice_lookup
 from ironic_reservations.reservations import pools
 from ironic_reservations.shared import constants
 
@@ -91,7 +92,7 @@ def _count() -> list[core.Metric]:
         nodes.update({(*partition, name): 0
                       for name in constants.NODE_STATES})
         nodes[*partition, profiles.classify_node(reason, is_taken)] += number
-    for host, provision_state, number in node_counts.count_by_host():
+    for host, provision_state, number in host_rows.count_by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.find_state(provision_state)] += number
     leases = host_leases.find_leases(limit=None)
@@ -124,7 +125,8 @@ def _count() -> list[core.Metric]:
             for state in constants.NODE_STATES},
             'pool', 'project_id', 'state'),
         _gauge('notices', 'Planned and open notices',
-               notice_counts | notices.count_notices(), 'kind', 'state'),
+               notice_counts | notice_lookup.count_notices(),
+               'kind', 'state'),
     ]
 
 
@@ -133,12 +135,17 @@ def _gauge(name: str, description: str,
            *labels: str) -> core.Metric:
     """Return a gauge.
 
-    :param samples: values by labels. None becomes an empty label.
+    :param samples: values by labels. None becomes an empty label; Prometheus
+        would keep only one of two samples with equal labels, so they are
+        added.
     """
+    sums: dict[tuple[str, ...], float] = collections.defaultdict(float)
+    for key, value in samples.items():
+        sums[tuple(label or '' for label in key)] += value
     gauge = core.GaugeMetricFamily(f'ironic_reservations_{name}', description,
                                    labels=labels)
-    for key, value in samples.items():
-        gauge.add_metric([label or '' for label in key], value)
+    for key, value in sums.items():
+        gauge.add_metric(key, value)
     return gauge
 
 

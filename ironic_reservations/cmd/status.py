@@ -4,11 +4,13 @@
 from collections.abc import Callable
 import datetime
 import functools
+import logging
 import sys
 
 from alembic import runtime
 from alembic import script
 from oslo_db import exception as db_exc
+from oslo_log import log
 from oslo_upgradecheck import upgradecheck
 from oslo_utils import timeutils
 import sqlalchemy as sa
@@ -23,7 +25,7 @@ from ironic_reservations.db import cluster
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
-from ironic_reservations.db import node_rows
+from ironic_reservations.db import preparation_rows
 from ironic_reservations.db import tables
 from ironic_reservations.reservations import quotas
 from ironic_reservations.shared import constants
@@ -31,6 +33,10 @@ from ironic_reservations.shared import constants
 #: Maximum difference, in seconds, between the clocks of this host and of the
 #: database.
 _CLOCKS = 5
+
+#: The variable of MariaDB and MySQL that decides whether each COMMIT waits for
+#: the disk.
+_FLUSH = 'innodb_flush_log_at_trx_commit'
 
 _SUCCESS = upgradecheck.Result(upgradecheck.Code.SUCCESS)
 
@@ -117,6 +123,39 @@ class Checks(upgradecheck.UpgradeCommands):
             'the same member')
 
     @_use_database
+    def _durability(self) -> upgradecheck.Result:
+        """Check that a server logs all commits, and loses none if killed."""
+        with engine.create_engine().connect() as connection:
+            if connection.dialect.name != 'mysql':
+                return _SUCCESS
+            try:
+                variables = dict(connection.exec_driver_sql(
+                    'SHOW GLOBAL VARIABLES WHERE Variable_name IN '
+                    f"('binlog_format', 'hostname', 'log_bin', '{_FLUSH}')"
+                ).tuples().all())
+            except (db_exc.DBError, sa.exc.DBAPIError):
+                # A proxy may refuse it.
+                variables = {}
+        value = variables.get(_FLUSH)
+        member = ('the member of the database that this check has reached ('
+                  + variables.get('hostname', 'its name is not known') + ')')
+        problems = []
+        if value is None:
+            problems.append(f'{_FLUSH} cannot be read on {member}')
+        elif value != '1':
+            problems.append(
+                f'{_FLUSH} is {value} on {member}: acknowledged reservations '
+                f'of the last second may be lost when it fails. Set it to 1 '
+                f'on all members')
+        if (variables.get('log_bin') == 'ON'
+                and variables.get('binlog_format') == 'STATEMENT'):
+            problems.append(
+                f'binlog_format is STATEMENT on {member}, which then refuses '
+                f'all writes of this plugin, because they use READ COMMITTED. '
+                f'Set it to ROW or MIXED on all members')
+        return _warning('; '.join(problems)) if problems else _SUCCESS
+
+    @_use_database
     def _clocks(self) -> upgradecheck.Result:
         """Check that the clocks of this host and of the database agree.
 
@@ -137,13 +176,36 @@ class Checks(upgradecheck.UpgradeCommands):
         """Check that no available node carries something of a tenant."""
         with engine.create_engine().connect() as connection:
             count = connection.execute(sa.select(sa.func.count()).select_from(
-                node_rows.SELECT_PREPARED.subquery())).scalar_one()
+                preparation_rows.SELECT_PREPARED.subquery())).scalar_one()
         if not count:
             return _SUCCESS
         return _warning(
             f'{count} available nodes carry an instance_info, a VIF or a '
             f'volume target, and cannot be held: "ironic-reservations-manage '
             f'audit" lists them, with the commands that remove it')
+
+    def _logging(self) -> upgradecheck.Result:
+        """Check that the file of [DEFAULT] log_config_append logs errors."""
+        path = conf.CONF.log_config_append
+        if not path:
+            return _SUCCESS
+        try:
+            log.setup(conf.CONF, 'ironic_reservations')
+        except Exception as error:  # of any library that has a handler
+            return _failure(f'"[DEFAULT] log_config_append": {error}')
+        logger: logging.Logger | None = logging.getLogger(
+            'ironic_reservations')
+        if logger and logger.isEnabledFor(logging.ERROR):
+            while logger:
+                if any(handler.level <= logging.ERROR
+                       and not isinstance(handler, logging.NullHandler)
+                       for handler in logger.handlers):
+                    return _SUCCESS
+                logger = logger.parent if logger.propagate else None
+        return _warning(
+            f'"[DEFAULT] log_config_append = {path}" has no handler for the '
+            f'errors of the logger "ironic_reservations": none is logged. '
+            f'Add the logger to the file')
 
     def _policy_names(self) -> upgradecheck.Result:
         """Check that each rule of ours in the policy file exists."""
@@ -223,8 +285,10 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = (('Database schema', _schema),
                        ('Database revision', _revision),
                        ('Stale reads', _stale_reads),
+                       ('Durability', _durability),
                        ('Clocks', _clocks),
                        ('Prepared nodes', _prepared),
+                       ('Logging', _logging),
                        ('Policy rules', _policy_names),
                        ('Service role', _service_role),
                        ('Quota', _quota),
@@ -236,6 +300,7 @@ class Checks(upgradecheck.UpgradeCommands):
 @cmd.command
 def main() -> int:
     conf.register_opts()
+    log.register_options(conf.CONF)
     return upgradecheck.main(conf.CONF, project='ironic',
                              upgrade_command=Checks())
 

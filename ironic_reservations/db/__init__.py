@@ -11,7 +11,10 @@ health check only.
 * ``node_rows``, ``reservation_rows``, ``group_rows``, ``project_rows``,
   ``host_rows``, ``notice_rows``, ``pool_rows``, ``history_rows``: the
   statements on each table, with the SQL above each one.
+* ``target_rows``, ``preparation_rows``: the nodes that requests for notices
+  name, and those that carry what nobody uses.
 * ``node_counts``: the statements that count the fleet.
+* ``row_locks``: the nodes whose rows another transaction keeps locked.
 * ``expressions``: facts of nodes, and conditions on nodes and reservations.
 * ``functions``: functions that databases spell differently.
 """

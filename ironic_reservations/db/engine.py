@@ -38,6 +38,10 @@ class _ThreadState(threading.local):
     connection: sa.Connection | None = None
     #: time.monotonic(); None outside of ``retry``.
     deadline: float | None = None
+    #: See ``row_locks``.
+    lost_nodes: frozenset[int] = frozenset()
+    #: Whether statements wait for a row.
+    waits: bool = True
 
 
 _thread = _ThreadState()
@@ -47,8 +51,12 @@ _thread = _ThreadState()
 _RECONNECTS = 5
 
 #: Seconds for which a statement waits for a row that another transaction has
-#: locked.
-_LOCK_WAIT = 3
+#: locked, and for a table, which a backup or a migration may have locked.
+_LOCK_WAIT, _TABLE_WAIT = 3, 5
+
+#: Seconds after which MariaDB ends a transaction without statements, such as
+#: that of a process that is stopped.
+_IDLE = 15
 
 #: Seconds after which a thread waiting for a connection checks its deadline.
 _POOL_WAIT = 0.2
@@ -83,6 +91,7 @@ def retry(function: Callable[_P, _R]) -> Callable[_P, _R]:
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
             max_retry_interval=0.2, exception_checker=_RetryPolicy())(run)
         _thread.deadline = time.monotonic() + conf.CONF.reservations.deadline
+        _thread.lost_nodes = frozenset()
         try:
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
@@ -109,8 +118,7 @@ class _RetryPolicy:
             return self._disconnects == 1 or (
                 self._disconnects <= _RECONNECTS
                 and not _is_past_deadline()
-                and _get_error_number(
-                    error.inner_exception) not in _READ_ONLY)
+                and get_error_number(error) not in _READ_ONLY)
         if not is_conflict(error):
             return False
         metrics.count_conflict()
@@ -146,17 +154,38 @@ def is_conflict(error: Exception) -> bool:
 def _is_snapshot_conflict(error: BaseException) -> bool:
     """Return whether a row has changed since the transaction's first read.
 
-    MariaDB reports that with innodb_snapshot_isolation, its default since
-    11.8: "Record has changed since last read". Newer versions of oslo.db
-    convert it to a deadlock.
+    MariaDB reports that at REPEATABLE READ, which a proxy may enforce, with
+    innodb_snapshot_isolation, its default since 11.8: "Record has changed
+    since last read". Newer versions of oslo.db convert it to a deadlock.
     """
-    return _get_error_number(error) == 1020
+    return get_error_number(error) == 1020
 
 
-def _get_error_number(error: BaseException | None) -> object:
+def get_error_number(error: BaseException | None) -> object:
     """Return the database's number of an error, or None."""
+    error = getattr(error, 'inner_exception', error)
     arguments = getattr(getattr(error, 'orig', None), 'args', ())
     return arguments[0] if arguments else None
+
+
+def get_lost_nodes() -> frozenset[int]:
+    """Return the ids of the nodes that this run no longer waits for."""
+    return _thread.lost_nodes
+
+
+def add_lost_node(node_id: int) -> None:
+    """See ``row_locks``."""
+    _thread.lost_nodes |= {node_id}
+
+
+@contextlib.contextmanager
+def without_waiting() -> Iterator[None]:
+    """Let statements fail at once if a row is locked."""
+    _thread.waits = False
+    try:
+        yield
+    finally:
+        _thread.waits = True
 
 
 def _get_seconds_left() -> float | None:
@@ -286,8 +315,12 @@ def _use_connection() -> sa.Connection:
     return connection
 
 
-def create_engine() -> sa.Engine:
-    """Return a new engine of ``[database] connection``, unchecked."""
+def create_engine(waits_for_tables: bool = False) -> sa.Engine:
+    """Return a new engine of ``[database] connection``, unchecked.
+
+    :param waits_for_tables: whether statements wait for locked tables as long
+        as the server lets them.
+    """
     if not conf.CONF.database.connection:
         raise exception.DatabaseNotReady(
             '[database] connection is not set.')
@@ -307,7 +340,9 @@ def create_engine() -> sa.Engine:
     engine: sa.Engine = facade.writer.get_engine()
     sa.event.listen(engine, 'reset', _reset_connection)
     if url.get_backend_name() == 'mysql':
-        sa.event.listen(engine, 'connect', _set_up_session)
+        sa.event.listen(engine, 'connect', functools.partial(
+            _set_up_session, waits_for_tables))
+        sa.event.listen(engine, 'before_cursor_execute', _limit_wait)
     return engine
 
 
@@ -325,6 +360,9 @@ class _Pool(sa.engine.CreateEnginePlugin):
         if url.get_backend_name() == 'mysql':
             # See _acquire_connection. (SQLite's pool has no limit.)
             kwargs['pool_timeout'] = _POOL_WAIT
+            # Otherwise InnoDB locks the gaps that the condition of a guarded
+            # update reads, such as that for the ports of all later nodes.
+            kwargs['isolation_level'] = 'READ COMMITTED'
 
     def engine_created(self, engine: sa.Engine) -> None:
         # This listener must precede oslo.db's, which raises an exception for
@@ -364,14 +402,44 @@ def _drop_read_only(context: sa.engine.ExceptionContext) -> None:
     the pool's connections to the former one stay open and would fail forever.
     If it is still the same server, it is treated as unreachable.
     """
-    if _get_error_number(context.sqlalchemy_exception) in _READ_ONLY:
+    if get_error_number(context.sqlalchemy_exception) in _READ_ONLY:
         context.is_disconnect = True
 
 
-def _set_up_session(connection: Any, record: Any) -> None:
+def _set_up_session(waits_for_tables: bool, connection: Any, record: Any
+                    ) -> None:
+    # By default, MySQL truncates a list of traits, or of the ids of a page of
+    # the count, at 1,024 bytes, and waits 50 seconds for a row that another
+    # transaction has locked, and a year for a table.
+    variables = {'group_concat_max_len': 2097152,
+                 'innodb_lock_wait_timeout': _LOCK_WAIT}
+    if not waits_for_tables:
+        variables['lock_wait_timeout'] = _TABLE_WAIT
     with connection.cursor() as cursor:
-        # By default, MySQL truncates a list of traits, or of the ids of a page
-        # of the count, at 1,024 bytes, and waits 50 seconds for a row that
-        # another transaction has locked.
-        cursor.execute('SET SESSION group_concat_max_len = 2097152, '
-                       f'innodb_lock_wait_timeout = {_LOCK_WAIT}')
+        cursor.execute('SET SESSION ' + ', '.join(
+            f'{name} = {value}' for name, value in variables.items()))
+        # MySQL does not have it, and a proxy may refuse it.
+        with contextlib.suppress(connection.Error):
+            cursor.execute(f'SET SESSION idle_transaction_timeout = {_IDLE}')
+
+
+# Key in a connection's info: its innodb_lock_wait_timeout, if it is another
+# than that of new connections.
+_WAIT = 'ironic_reservations.lock_wait'
+
+
+def _limit_wait(connection: sa.Connection, cursor: Any, *args: Any) -> None:
+    """Let no statement wait for a row beyond the deadline."""
+    seconds = _get_seconds_left()
+    wait = _LOCK_WAIT if seconds is None else min(_LOCK_WAIT, int(seconds))
+    if not _thread.waits:
+        wait = 0
+    if not wait and not getattr(connection.dialect, 'is_mariadb', False):
+        # MySQL waits for at least a second.
+        wait = 1
+    if connection.info.get(_WAIT, _LOCK_WAIT) != wait:
+        # Stored first, because this function is also called for the statement.
+        # SQLAlchemy handles errors of a connection's methods only.
+        connection.info[_WAIT] = wait
+        connection.exec_driver_sql(
+            f'SET SESSION innodb_lock_wait_timeout = {wait}')

@@ -274,10 +274,12 @@ LIVE = sa.or_(reservations.c.expires_at.is_(None), ~PAST_LEASE, TOUCHED)
 #: An instance may claim the reservation: see ``claims``.
 CLAIMABLE = sa.and_(CARRIED, LIVE, reservations.c.host.is_(None))
 
-#: The reservation with the id ``:claimed`` is claimable.
+#: The reservation with the id ``:claimed`` is claimable. By its primary key a
+#: database would read it before it waits for the node's row; at READ COMMITTED
+#: the statement would then not see a cordon that is committed during the wait.
 CLAIMABLE_BY_ID = sa.exists().where(
-    CLAIMABLE, reservations.c.id == sa.bindparam('claimed', type_=sa.Integer)
-).correlate(nodes)
+    CLAIMABLE, sa.func.coalesce(reservations.c.id, 0) == sa.bindparam(
+        'claimed', type_=sa.Integer)).correlate(nodes)
 
 
 def select_old(time: sa.Column[Any], days: int, limit: int) -> sa.Select[Any]:

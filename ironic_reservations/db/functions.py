@@ -39,7 +39,8 @@ def _utcnow_sqlite(element: _Element, compiler: SQLCompiler,
     return "strftime('%Y-%m-%d %H:%M:%S.000000', 'now')"
 
 
-_NOW = sa.select(utcnow())
+#: Select the time of the database.
+NOW = sa.select(utcnow())
 
 
 class readable_utcnow(utcnow):
@@ -69,7 +70,7 @@ def read_utcnow(connection: sa.Connection,
     # It is 0 if a trigger on the table has run other statements.
     seconds = connection.dialect.name == 'mysql' and result.lastrowid
     if not seconds:
-        now: datetime.datetime = connection.execute(_NOW).scalar_one()
+        now: datetime.datetime = connection.execute(NOW).scalar_one()
         return now
     return datetime.datetime.fromtimestamp(
         seconds, datetime.UTC).replace(tzinfo=None)

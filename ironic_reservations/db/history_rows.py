@@ -80,7 +80,7 @@ def select_first(instance_uuid: str, reach: values.Ownership
                  ) -> sa.Select[Any]:
     """Select the reservation of an instance that ended first.
 
-    :param reach: see ``select_ended``.
+    :param reach: that of the caller.
     """
     return select_ended(reach).where(
         column_is('instance_uuid', instance_uuid)).order_by(None).order_by(
@@ -92,9 +92,14 @@ def column_is(name: str, text: str | None) -> sa.ColumnElement[bool]:
     return expressions.equals_text(history.c[name], text)
 
 
-def select_node_uuids(name: str) -> sa.Select[Any]:
-    """Select the UUID of the node that has a name."""
-    return sa.select(nodes.c.uuid).where(expressions.is_node(name))
+def select_named(name: str) -> sa.Select[Any]:
+    """Select UUID, owner, lessee and pool project of the node with a name.
+
+    :returns: at most one row; see ``values.Ownership.covers``.
+    """
+    return sa.select(
+        nodes.c.uuid, nodes.c.owner, nodes.c.lessee, expressions.POOL_PROJECT
+    ).where(expressions.is_node(name))
 
 
 def is_node(ident: str) -> sa.ColumnElement[bool]:

@@ -8,10 +8,12 @@ import sqlalchemy as sa
 from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations.db import node_counts
 
 hosts = models.host_leases
 standbys = models.standbys
 reservations = models.reservations
+nodes = models.nodes
 
 
 def select_host_leases(longest: int, host: str | None = None,
@@ -167,3 +169,17 @@ SELECT_HOST_LEASE = sa.select(hosts.c.serial).where(_HAS_LEASE)
 #: UPDATE reservations_hosts SET serial = serial + 1
 #: WHERE host = :host_name AND holder = :holder_id AND expires_at > <now>
 FENCE = sa.update(hosts).where(_HAS_LEASE).values(serial=hosts.c.serial + 1)
+
+
+def count_by_host() -> list[tuple[Any, ...]]:
+    """Count the live reservations of each host.
+
+    SELECT host, provision_state, COUNT(*) FROM reservations JOIN nodes ...
+    GROUP BY host, provision_state
+
+    :returns: tuples of host, provision state of the nodes, and the number.
+    """
+    return node_counts.count_groups(
+        reservations.join(nodes, sa.and_(expressions.CARRIED,
+                                         expressions.LIVE)),
+        reservations.c.host, nodes.c.provision_state)

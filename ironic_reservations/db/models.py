@@ -71,6 +71,7 @@ node_history = sa.Table(
     sa.Column('node_id', sa.Integer),
     sa.Column('severity', sa.String(255)),
     sa.Column('created_at', sa.DateTime),
+    sa.Column('event_type', sa.String(255)),
     # The node's provision state at that time.
     sa.Column('state', sa.String(255), info={OPTIONAL: True}),
 )
@@ -336,7 +337,7 @@ class PoolNode(Base):
     node_id = sa.Column(sa.Integer, primary_key=True, autoincrement=False)
     node_uuid = sa.Column(sa.String(36), nullable=False)
     pool_id = sa.Column(sa.Integer, nullable=False)
-    # As in Reservation: when the node joined, or of the node it replaces.
+    # The node's domain when it joined; a replacement has that of the old node.
     domain = sa.Column(sa.Text)
     segment = sa.Column(sa.Integer)
     created_at = sa.Column(sa.DateTime, nullable=False)

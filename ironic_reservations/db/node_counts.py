@@ -10,6 +10,7 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+import dataclasses
 import functools
 import random
 import typing
@@ -44,7 +45,8 @@ _CORDONED_NODES = sa.select(models.notices.c.node_id).join_from(
 
 _NOTICED_NODES = sa.select(models.notices.c.node_id).join_from(
     models.notices, nodes, expressions.NOTICE_ON_NODE
-).where(expressions.NOTICE_OPEN).correlate(None)
+).where(expressions.NOTICE_OPEN,
+        models.notices.c.is_failed_build == sa.false()).correlate(None)
 
 _POOLED_NODES = sa.select(models.pool_nodes.c.node_id).join_from(
     models.pool_nodes, models.pools,
@@ -53,8 +55,8 @@ _POOLED_NODES = sa.select(models.pool_nodes.c.node_id).join_from(
     expressions.POOL_LIVE).correlate(None)
 
 # The node is not in maintenance, its health is not refused, and it has no open
-# notice.
-_HEALTHY = sa.and_(
+# notice other than of a failed build.
+HEALTHY = sa.and_(
     sa.func.coalesce(nodes.c.maintenance, sa.false()) == sa.false(),
     sa.not_(expressions.UNHEALTHY), nodes.c.id.not_in(_NOTICED_NODES))
 
@@ -116,8 +118,28 @@ def _find_first(reasons: Iterable[str], **conditions: sa.ColumnElement[bool]
 
 
 # For single nodes: it reads all that they carry.
-_REASON = _find_first(matching.HOLD_REASONS)
-_JOIN_REASON = _find_first(matching.JOIN_REASONS)
+REASON = _find_first(matching.TO_HOLD.reasons)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """What a count distinguishes.
+
+    :param candidates: sets of UUIDs and names. A node in one of them is
+        counted separately, with its UUID and name.
+    :param use: what the nodes are for: decides why they cannot be used.
+    :param with_hosts: whether to count the nodes that each host holds.
+    :param with_projects: whether to count nodes with different
+        ``PROJECT_FACTS`` separately.
+    """
+
+    candidates: Collection[Collection[str]] = ()
+    use: matching.Use = matching.TO_HOLD
+    with_hosts: bool = False
+    with_projects: bool = False
+
+
+DEFAULT = Scope()
 
 
 def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
@@ -139,9 +161,8 @@ def _have_instance_info() -> sa.ColumnElement[bool]:
         expressions.has_instance_info(others)).correlate(None))
 
 
-def _find_reason(has_info: sa.ColumnElement[bool],
-                 candidates: Collection[Collection[str]] = (),
-                 for_pool: bool = False) -> sa.ColumnElement[Any]:
+def _find_reason(has_info: sa.ColumnElement[bool], scope: Scope = DEFAULT
+                 ) -> sa.ColumnElement[Any]:
     """Return the first reason that applies to a node, or NULL, for a count.
 
     It reads the ports of candidates only: to read those of all nodes would
@@ -149,12 +170,10 @@ def _find_reason(has_info: sa.ColumnElement[bool],
 
     :param has_info: whether the node has an ``instance_info``.
     """
-    if candidates:
-        has_info = sa.or_(has_info, sa.and_(_is_candidate(candidates),
+    if scope.candidates:
+        has_info = sa.or_(has_info, sa.and_(_is_candidate(scope.candidates),
                                             expressions.PREPARED))
-    return _find_first(
-        matching.JOIN_REASONS if for_pool else matching.HOLD_REASONS,
-        prepared=has_info)
+    return _find_first(scope.use.reasons, prepared=has_info)
 
 
 def _is_candidate(
@@ -165,7 +184,7 @@ def _is_candidate(
 # 1 for a node that is being deployed, in use or being torn down, with or
 # without an instance, or whose deployment or tear-down failed for its
 # instance; otherwise 0.
-_TAKEN = sa.case((sa.or_(
+TAKEN = sa.case((sa.or_(
     nodes.c.provision_state.in_(
         state for name in ('deploying', 'active', 'releasing')
         for state in PROVISION_STATES[name]),
@@ -182,7 +201,7 @@ FACTS = tuple(name for name in expressions.PROFILE if name != 'capabilities')
 #: whether it can be used: ``1`` or ``0``.
 PROJECT_FACTS: dict[str, sa.ColumnElement[Any]] = {
     'project_id': reservations.c.project_id,
-    'healthy': sa.case((_HEALTHY, sa.literal('1')), else_=sa.literal('0'))}
+    'healthy': sa.case((HEALTHY, sa.literal('1')), else_=sa.literal('0'))}
 
 
 class NodeCount(typing.NamedTuple):
@@ -195,8 +214,8 @@ class NodeCount(typing.NamedTuple):
     :param capabilities: text of their property of that name, or None.
     :param candidate: UUID and name, if it is a single node that is among the
         candidates; otherwise None.
-    :param reason: why they cannot be held, one of ``matching.REASONS``; None
-        if they can.
+    :param reason: why they cannot be held, one of ``matching.REASONS`` or
+        ``matching.MALFORMED``; None if they can.
     :param taken: 1 if they are in use, being deployed or being torn down;
         otherwise 0.
     :param host: the compute host that holds them, if requested.
@@ -213,9 +232,7 @@ class NodeCount(typing.NamedTuple):
     ids: 'array.array[int]'
 
 
-def count_pages(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False, with_projects: bool = False,
-                for_pool: bool = False
+def count_pages(scope: Scope = DEFAULT
                 ) -> Iterator[tuple[list[NodeCount], bool]]:
     """Count the nodes of each hardware profile, one page of ids at a time.
 
@@ -223,20 +240,13 @@ def count_pages(candidates: Collection[Collection[str]] = (),
     same moment. A node has one id, so it is counted once, however long the
     caller waits before the next page.
 
-    :param candidates: sets of UUIDs and names. A node in one of them is
-        counted separately.
-    :param with_hosts: whether to count the nodes of each host separately.
-    :param with_projects: whether to count nodes with different
-        ``PROJECT_FACTS`` separately.
-    :param for_pool: whether the reasons are why nodes cannot join a pool.
     :returns: iterator of pairs: counts, of which several may differ only in
         their nodes; and whether there is another page.
     """
-    statement = select_counts(candidates, with_hosts, texts_repeat(),
-                              with_projects, for_pool)
+    statement = select_counts(scope, texts_repeat())
     projects = dict(map(tuple, engine.fetch_rows(_POOL_PROJECTS)))
     make_facts = functools.cache(functools.partial(
-        _make_facts, more=tuple(PROJECT_FACTS) if with_projects else ()))
+        _make_facts, more=tuple(PROJECT_FACTS) if scope.with_projects else ()))
     decode_text = functools.cache(functions.decode_text)
     begin = 1
     while begin is not None:
@@ -278,18 +288,18 @@ def _parse_ids(ids: str | int) -> 'array.array[int]':
                        else (ids,))
 
 
-def read_reasons(ids: Iterable[int], for_pool: bool = False
+def read_reasons(ids: Iterable[int], use: matching.Use
                  ) -> list[tuple[int, str | None]]:
     """Return the ids of the nodes that exist, each with its reason.
 
     :returns: see ``NodeCount.reason``.
     """
     return [(node_id, reason) for node_id, reason in engine.fetch_rows(
-        sa.select(nodes.c.id, _JOIN_REASON if for_pool else _REASON).where(
+        sa.select(nodes.c.id, _find_first(use.reasons)).where(
             nodes.c.id.in_(list(ids))))]
 
 
-def read_counts(ids: Iterable[int], for_pool: bool = False
+def read_counts(ids: Iterable[int], use: matching.Use
                 ) -> list[tuple[NodeCount, str | None]]:
     """Count some nodes one by one, and read their properties.
 
@@ -303,8 +313,7 @@ def read_counts(ids: Iterable[int], for_pool: bool = False
     columns: list[sa.ColumnElement[Any]] = [
         functions.as_bytes(expressions.PROFILE[name])
         for name in (*FACTS, 'capabilities')]
-    columns += [_JOIN_REASON if for_pool else _REASON,
-                expressions.POOL_PROJECT,
+    columns += [_find_first(use.reasons), expressions.POOL_PROJECT,
                 *(nodes.c[name]
                   for name in ('id', 'uuid', 'name', 'properties'))]
     statement = sa.select(*(
@@ -336,7 +345,8 @@ def select_held_nodes(reservation_ids: Collection[int | None],
                       ) -> tuple[sa.Select[Any], dict[str, Any]]:
     """Select the nodes of reservations.
 
-    :param avoid_failed: see ``node_rows.select_by_ids``.
+    :param avoid_failed: seconds after an error in which a node is suspect; 0
+        to ignore errors.
     :returns: statement whose rows have ``expressions.FACTS``, ``suspect``,
         ``reservation_id``, and ``reason``: why the node could not be held
         without this reservation; None if it could. And its parameters.
@@ -344,52 +354,11 @@ def select_held_nodes(reservation_ids: Collection[int | None],
     return sa.select(
         *expressions.FACTS, expressions.HEALTH.label('health'),
         node_rows.is_suspect(bool(avoid_failed)).label('suspect'),
-        _find_first(
-            reason for reason in matching.HOLD_REASONS
-            if reason not in (matching.CLAIMABLE, matching.RESERVED,
-                              matching.PREPARED)
-        ).label('reason'),
+        _find_first(matching.TO_CLAIM.reasons).label('reason'),
         reservations.c.id.label('reservation_id'),
     ).join_from(reservations, nodes, expressions.CARRIED).where(
         reservations.c.id.in_(reservation_ids)
     ), {'failed_since': -avoid_failed}
-
-
-def select_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Select the nodes of pools, in the order of their ids.
-
-    :returns: rows of the values of ``values.PoolNode``, with ``reason`` and
-        ``taken`` (see ``NodeCount``) instead of the state.
-    """
-    pool_nodes = models.pool_nodes
-    return sa.select(
-        pool_nodes.c.pool_id, nodes.c.id, nodes.c.uuid, nodes.c.name,
-        nodes.c.resource_class, nodes.c.owner.label('node_owner'),
-        pool_nodes.c.domain, pool_nodes.c.segment,
-        functions.optional(nodes.c.health).label('health'),
-        _HEALTHY.label('is_healthy'),
-        _REASON.label('reason'), _TAKEN.label('taken'),
-        sa.case((reservations.c.id.is_not(None), nodes.c.instance_uuid),
-                else_=sa.null()).label('instance_uuid'),
-        reservations.c.project_id,
-    ).select_from(_join_reservations(
-        pool_nodes.join(nodes, expressions.IN_POOL))
-    ).where(*where).order_by(nodes.c.id)
-
-
-def count_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Count the nodes of pools by what ``classify_node`` needs, and health.
-
-    :returns: rows of the id of a pool, ``reason``, ``taken``, whether the
-        nodes are healthy, and their number.
-    """
-    pool_nodes = models.pool_nodes
-    rows = sa.select(
-        pool_nodes.c.pool_id, _REASON.label('reason'), _TAKEN.label('taken'),
-        _HEALTHY.label('is_healthy')
-    ).select_from(pool_nodes.join(nodes, expressions.IN_POOL)
-                  ).where(*where).subquery()
-    return sa.select(*rows.c, sa.func.count()).group_by(*rows.c)
 
 
 def count_by_partition() -> list[tuple[Any, ...]]:
@@ -407,25 +376,12 @@ def count_by_partition() -> list[tuple[Any, ...]]:
         ``taken`` (see ``NodeCount``), and the number.
     """
     return [(*part, int(taken), number)
-            for *part, taken, number in _count_groups(
+            for *part, taken, number in count_groups(
                 nodes, nodes.c.resource_class, nodes.c.conductor_group,
-                nodes.c.shard, _find_reason(_have_instance_info()), _TAKEN)]
+                nodes.c.shard, _find_reason(_have_instance_info()), TAKEN)]
 
 
-def count_by_host() -> list[tuple[Any, ...]]:
-    """Count the live reservations of each host.
-
-    SELECT host, provision_state, COUNT(*) FROM reservations JOIN nodes ...
-    GROUP BY host, provision_state
-
-    :returns: tuples of host, provision state of the nodes, and the number.
-    """
-    return _count_groups(reservations.join(nodes, sa.and_(expressions.CARRIED,
-                                                          expressions.LIVE)),
-                         reservations.c.host, nodes.c.provision_state)
-
-
-def _count_groups(source: sa.FromClause, *columns: sa.ColumnElement[Any]
+def count_groups(source: sa.FromClause, *columns: sa.ColumnElement[Any]
                   ) -> list[tuple[Any, ...]]:
     keys = [functions.as_bytes(column).label(f'key_{number}')
             for number, column in enumerate(columns)]
@@ -457,9 +413,7 @@ def texts_repeat() -> bool:
     return is_repeated
 
 
-def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
-                  by_text: bool, with_projects: bool = False,
-                  for_pool: bool = False) -> sa.Select[Any]:
+def select_counts(scope: Scope, by_text: bool) -> sa.Select[Any]:
     """Count a page; see ``count_pages``.
 
     SELECT STRAIGHT_JOIN resource_class, ...,
@@ -482,8 +436,7 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     """
     source: sa.FromClause
     if by_text:
-        groups = _select_groups(candidates, with_hosts, with_projects,
-                                for_pool)
+        groups = _select_groups(scope)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
         counts = [groups.c.nodes, groups.c.ids]
         has_info = expressions.has_instance_info(nodes)
@@ -492,16 +445,17 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
         counts = [sa.literal_column('1'), nodes.c.id]
     columns: list[sa.ColumnElement[Any]] = [*map(functions.as_bytes, (
         *(expressions.PROFILE[name] for name in FACTS),
-        *(PROJECT_FACTS.values() if with_projects else ()),
+        *(PROJECT_FACTS.values() if scope.with_projects else ()),
         expressions.PROFILE['capabilities']))]
-    columns += [_find_reason(has_info, candidates, for_pool), _TAKEN, *counts]
-    columns += [sa.case((_is_candidate(candidates), nodes.c[name]),
+    columns += [_find_reason(has_info, scope), TAKEN, *counts]
+    columns += [sa.case((_is_candidate(scope.candidates), nodes.c[name]),
                         else_=sa.null())
-                if candidates else sa.null() for name in ('uuid', 'name')]
-    columns.append(functions.as_bytes(reservations.c.host) if with_hosts
+                if scope.candidates else sa.null() for name in ('uuid', 'name')
+                ]
+    columns.append(functions.as_bytes(reservations.c.host) if scope.with_hosts
                    else sa.null())
-    if with_hosts or with_projects:
-        source = _join_reservations(source)
+    if scope.with_hosts or scope.with_projects:
+        source = join_reservations(source)
     statement = sa.select(*(
         column.label(f'column_{number}')
         for number, column in enumerate(columns)
@@ -509,9 +463,7 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     return statement if by_text else statement.where(_is_in_page(nodes.c.id))
 
 
-def _select_groups(candidates: Collection[Collection[str]],
-                   with_hosts: bool, with_projects: bool, for_pool: bool
-                   ) -> sa.Subquery:
+def _select_groups(scope: Scope) -> sa.Subquery:
     """Group nodes by their properties and by why they cannot be held.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, GROUP_CONCAT(id) AS ids
@@ -526,21 +478,22 @@ def _select_groups(candidates: Collection[Collection[str]],
     digests = _select_digests()
     columns = [*(nodes.c[name] for name in _COLUMN_FACTS),
                sa.func.hex(digests.c.digest),
-               _find_reason(_have_instance_info(), candidates, for_pool),
-               _TAKEN, nodes.c.properties]
-    if candidates:
-        columns.append(sa.case((_is_candidate(candidates), nodes.c.uuid),
+               _find_reason(_have_instance_info(), scope), TAKEN,
+               nodes.c.properties]
+    if scope.candidates:
+        columns.append(sa.case((_is_candidate(scope.candidates), nodes.c.uuid),
                                else_=sa.null()))
-    if with_hosts:
+    if scope.with_hosts:
         columns.append(reservations.c.host)
-    if with_projects:
+    if scope.with_projects:
         columns += PROJECT_FACTS.values()
     source = nodes.outerjoin(digests, digests.c.node_id == nodes.c.id)
     return sa.select(
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
         sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
-        _join_reservations(source) if with_hosts or with_projects else source
+        join_reservations(source)
+        if scope.with_hosts or scope.with_projects else source
     ).where(_is_in_page(nodes.c.id)).group_by(
         functions.digest(*columns)).subquery('alike')
 
@@ -559,7 +512,7 @@ def _select_digests() -> sa.Subquery:
     ).group_by(node_traits.c.node_id).subquery('node_digests')
 
 
-def _join_reservations(source: sa.FromClause) -> sa.Join:
+def join_reservations(source: sa.FromClause) -> sa.Join:
     """Join nodes with their live reservations, if they have any."""
     return source.outerjoin(reservations,
                             sa.and_(expressions.CARRIED, expressions.LIVE))

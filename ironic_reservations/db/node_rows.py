@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
-import re
 import typing
 from typing import Any
 
@@ -32,18 +31,23 @@ reservations = models.reservations
 # Ironic's history has either for an error in a deployment.
 _DEPLOYMENT = ('deploying', 'wait call-back', 'deploy hold', 'deploy failed')
 
+# What Ironic records before release 39, which has no states. It also records
+# other errors, such as that of a VIF, with the state of the node.
+_DEPLOYING = 'deploying'
+
 _STATE = functions.optional(node_history.c.state)
 
-# 1 for a node whose history has a failed deployment in the last seconds (any
-# error, if it does not record the provision state); otherwise 0. It is not an
-# EXISTS, because MariaDB would turn that into a join with the whole history.
-# MariaDB executes this subquery for each node, by the index on node_id.
+# 1 for a node whose history has a failed deployment in the last seconds;
+# otherwise 0. It is not an EXISTS, because MariaDB would turn that into a join
+# with the whole history. MariaDB executes this subquery for each node, by the
+# index on node_id.
 _HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
     node_history.c.node_id == nodes.c.id,
     node_history.c.severity == 'ERROR',
     node_history.c.created_at > functions.seconds_from_now(
         sa.bindparam('failed_since', type_=sa.Integer)),
-    sa.or_(_STATE.is_(None), _STATE.in_(_DEPLOYMENT)),
+    sa.case((_STATE.is_(None), node_history.c.event_type == _DEPLOYING),
+            else_=_STATE.in_(_DEPLOYMENT)),
 ).limit(1).scalar_subquery(), 0)
 
 
@@ -79,7 +83,7 @@ def _is_covered(kind: str) -> sa.ColumnElement[bool]:
 
 
 def select_by_ids(ids: Iterable[int], avoid_failed: int,
-                  for_pool: bool = False
+                  use: matching.Use = matching.TO_HOLD
                   ) -> tuple[sa.Select[Any], dict[str, Any]]:
     """Select the nodes with some ids that are free.
 
@@ -89,40 +93,44 @@ def select_by_ids(ids: Iterable[int], avoid_failed: int,
 
     :param avoid_failed: seconds after an error in which a node is suspect; 0
         to ignore errors.
-    :param for_pool: whether they may be locked, but not be in a pool.
+    :param use: what the nodes are for.
     :returns: the statement and its parameters.
     """
-    return _select_by_ids(bool(avoid_failed), for_pool), {
+    return _select_by_ids(bool(avoid_failed), use.reasons), {
         'ids': list(ids), 'failed_since': -avoid_failed}
 
 
 @functools.cache
-def _select_by_ids(with_history: bool, for_pool: bool) -> sa.Select[Any]:
+def _select_by_ids(with_history: bool, reasons: tuple[str, ...]
+                   ) -> sa.Select[Any]:
     # As parameters, the ids would take the client three times as long.
     return _select_free(with_history, nodes.c.id.in_(sa.bindparam(
-        'ids', expanding=True, literal_execute=True)),
-        sa.not_(expressions.POOLED) if for_pool else expressions.UNLOCKED)
+        'ids', expanding=True, literal_execute=True)), reasons)
 
 
-def select_candidates(candidates: Iterable[Iterable[str]], avoid_failed: int
+def select_candidates(candidates: Iterable[Iterable[str]], avoid_failed: int,
+                      use: matching.Use = matching.TO_HOLD
                       ) -> tuple[sa.Select[Any], dict[str, Any]]:
     """Select the candidates of a request that are free.
 
     :param candidates: sets of UUIDs and names. A node must be in each.
-    :param avoid_failed: see ``select_by_ids``.
+    :param avoid_failed: see ``select_by_ids``; also ``use``.
     """
     return _select_free(
-        bool(avoid_failed), expressions.UNLOCKED,
-        *map(expressions.is_named, candidates)
+        bool(avoid_failed),
+        sa.and_(*map(expressions.is_named, candidates)), use.reasons
     ), {'failed_since': -avoid_failed}
 
 
-def _select_free(with_history: bool, *where: sa.ColumnElement[bool]
-                 ) -> sa.Select[Any]:
+def _select_free(with_history: bool, where: sa.ColumnElement[bool],
+                 reasons: tuple[str, ...]) -> sa.Select[Any]:
     return sa.select(
         *expressions.FACTS, expressions.HEALTH.label('health'),
         is_suspect(with_history).label('suspect')
-    ).where(*where, *expressions.FREE)
+    ).where(where, *(condition for reason, condition in (
+        (matching.LOCKED, expressions.UNLOCKED),
+        (matching.POOLED, sa.not_(expressions.POOLED))) if reason in reasons),
+        *expressions.FREE)
 
 
 def hold_node(node: matching.Node, matcher: matching.Matcher,
@@ -177,13 +185,13 @@ def join_pool(node: matching.Node, matcher: matching.Matcher,
     A conductor may have locked it. That no pool has it is not a condition: the
     primary key of the rows of pools decides.
 
-    :param matcher: has the ``pool_project``.
+    :param matcher: its ``use`` is to join.
     :param domain_traits: see ``hold_node``.
     :returns: the statement and its parameters.
     """
     shape, parameters = _find_guards(node, matcher, domain_traits)
     return _join_pool(shape), {
-        **parameters, 'pool_project': matcher.pool_project}
+        **parameters, 'pool_project': matcher.use.pool_project}
 
 
 def _find_guards(node: matching.Node, matcher: matching.Matcher,
@@ -314,61 +322,11 @@ def _fits_pattern(pattern: str) -> sa.ColumnElement[bool]:
     return trait == pattern
 
 
-def select_targets(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Select nodes, with the projects of reservations and pools, by id."""
-    reservation = sa.select(reservations.c.project_id).where(
-        expressions.CARRIED, expressions.LIVE).limit(1).correlate(nodes)
+def select_nodes(ids: Collection[int]) -> sa.Select[Any]:
+    """Select the facts of nodes, whether or not they are free."""
     return sa.select(
-        nodes.c.id, nodes.c.uuid, nodes.c.name,
-        nodes.c.owner.label('node_owner'), nodes.c.lessee,
-        reservation.scalar_subquery().label('project_id'),
-        expressions.POOL_PROJECT.label('pool_project'),
-    ).where(*where).order_by(nodes.c.id)
-
-
-def has_id(ids: Collection[int]) -> sa.ColumnElement[bool]:
-    """Return the condition that a node is one of these."""
-    return nodes.c.id.in_(ids)
-
-
-def select_facts(by: str, value: str, reach: values.Ownership, after: int,
-                 limit: int) -> sa.Select[Any]:
-    """Select the facts of nodes whose domain may have a value, by id.
-
-    :param by: key of the domain; see ``group_policy.find_domain``.
-    :param reach: if it is limited, only nodes that its project owns, has
-        reserved or has in a pool.
-    :param after: only nodes with larger ids.
-    """
-    query = sa.select(*expressions.FACTS).where(
-        nodes.c.id > after).order_by(nodes.c.id).limit(limit)
-    if reach.is_limited:
-        query = query.where(sa.or_(
-            expressions.equals_text(nodes.c.owner, reach.project_id),
-            nodes.c.id.in_(sa.select(reservations.c.node_id).where(
-                expressions.equals_text(
-                    reservations.c.project_id, reach.project_id))),
-            nodes.c.id.in_(sa.select(models.pool_nodes.c.node_id).join_from(
-                models.pool_nodes, models.pools,
-                models.pools.c.id == models.pool_nodes.c.pool_id
-            ).where(expressions.equals_text(
-                models.pools.c.project_id, reach.project_id)))))
-    if by == 'conductor_group':
-        return query.where(functions.same_text(
-            sa.func.lower(nodes.c.conductor_group), value))
-    if by == 'shard':
-        return query.where(expressions.equals_text(nodes.c.shard, value))
-    if by.startswith('trait:'):
-        return query.where(sa.exists().where(
-            node_traits.c.node_id == nodes.c.id,
-            functions.same_text(node_traits.c.trait, value)))
-    # JSON escapes other characters, a capability without a value has the value
-    # "true", and an architecture has several names.
-    if (re.fullmatch(r'[\w.:/ -]+', value, re.ASCII)
-            and value != 'true' and by != 'capability:cpu_arch'):
-        query = query.where(nodes.c.properties.contains(
-            value, autoescape=True))
-    return query
+        *expressions.FACTS, expressions.HEALTH.label('health'),
+        sa.literal_column('0').label('suspect')).where(nodes.c.id.in_(ids))
 
 
 def select_carrier(instance_uuid: str) -> sa.Select[Any]:
@@ -425,30 +383,6 @@ def release_untouched_node(reservation: values.Reservation
       AND <untouched>
     """
     return _release_node(~expressions.TOUCHED), _bind_node(reservation)
-
-
-#: Select available nodes without an instance that carry something of a tenant.
-SELECT_PREPARED = sa.select(
-    nodes.c.id, nodes.c.uuid, nodes.c.instance_info
-).where(
-    nodes.c.instance_uuid.is_(None), nodes.c.provision_state == 'available',
-    expressions.PREPARED).order_by(nodes.c.id)
-
-#: Select available nodes whose instance has no reservation, not even an
-#: expired one, and no allocation of Ironic's.
-SELECT_UNKNOWN_INSTANCES = sa.select(
-    nodes.c.uuid, nodes.c.instance_uuid
-).outerjoin_from(nodes, models.reservations, expressions.CARRIED).where(
-    nodes.c.instance_uuid.is_not(None), nodes.c.provision_state == 'available',
-    nodes.c.allocation_id.is_(None), models.reservations.c.id.is_(None)
-).order_by(nodes.c.id)
-
-
-def select_leftovers(ids: Collection[int]) -> dict[str, sa.Select[Any]]:
-    """Select the rows that prepare nodes for a tenant, by their table."""
-    return {table.name: sa.select(table).where(
-        table.c.node_id.in_(ids), condition)
-        for table, condition in expressions.PREPARATIONS.items()}
 
 
 def _bind_node(reservation: values.Reservation) -> dict[str, Any]:

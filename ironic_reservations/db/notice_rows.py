@@ -20,19 +20,28 @@ pools = models.pools
 pool_nodes = models.pool_nodes
 reservations = models.reservations
 
-#: Insert a notice. A request that gives no ``starts_at`` gets ``NOW``.
-INSERT = sa.insert(notices)
+#: Insert a notice.
+INSERT = sa.insert(notices).values(created_at=functions.utcnow())
 
-#: The time of the database, for times that a request does not give.
-NOW = functions.utcnow()
+#: Number of notices that a reservation or a node of a pool shows.
+SHOWN = 32
 
-_STATES = {'planned': expressions.NOTICE_PLANNED,
-           'open': expressions.NOTICE_OPEN,
-           'closed': sa.not_(expressions.NOTICE_ENDS_LATER)}
+# The node of the notice exists. A node that was enrolled again under its UUID
+# is another node.
+_HAS_NODE = nodes.c.id.is_not(None)
+
+#: The notice has not ended, but its node no longer exists.
+LOST = sa.and_(expressions.NOTICE_ENDS_LATER, sa.not_(_HAS_NODE))
+
+_STATES = {'planned': sa.and_(_HAS_NODE, expressions.NOTICE_PLANNED),
+           'open': sa.and_(_HAS_NODE, expressions.NOTICE_OPEN),
+           'closed': sa.or_(sa.not_(expressions.NOTICE_ENDS_LATER),
+                            sa.not_(_HAS_NODE))}
 
 _STATE = sa.case(*((condition, name) for name, condition in _STATES.items()))
 
 _IS_FAILED_BUILD = notices.c.is_failed_build == sa.true()
+_IS_NO_FAILED_BUILD = notices.c.is_failed_build == sa.false()
 
 # Notices with their nodes, which may have been deleted.
 _NOTICES = notices.outerjoin(nodes, expressions.NOTICE_ON_NODE)
@@ -54,21 +63,28 @@ def select_notices(*where: sa.ColumnElement[bool],
     """
     query = sa.select(
         *(column for column in notices.c if column.name != 'node_name'),
-        sa.case((nodes.c.id.is_(None), notices.c.node_name),
-                else_=nodes.c.name).label('node_name'),
-        nodes.c.owner.label('node_owner'), _STATE.label('state'),
+        sa.case((_HAS_NODE, nodes.c.name),
+                else_=notices.c.node_name).label('node_name'),
+        nodes.c.owner.label('node_owner'), _HAS_NODE.label('has_node'),
+        _STATE.label('state'),
     ).order_by(notices.c.id)
-    project_id = reach.project_id
     if not reach.is_limited:
         return query.select_from(_NOTICES).where(*where)
-    is_public = sa.and_(notices.c.project_id.is_(None),
-                        sa.not_(_IS_FAILED_BUILD))
+    ids = _select_visible(where, reach.project_id)
+    return query.select_from(_NOTICES.join(ids, ids.c.id == notices.c.id))
+
+
+def _select_visible(where: Collection[sa.ColumnElement[bool]],
+                    project_id: str | None) -> sa.Subquery:
+    """Select the ids of the notices that a project may see."""
+    is_public = sa.and_(notices.c.project_id.is_(None), _IS_NO_FAILED_BUILD)
     # A union, because each of its parts can use an index.
-    ids = sa.union(*(
+    return sa.union(*(
         sa.select(notices.c.id).select_from(source).where(*conditions, *where)
         for source, *conditions in (
             (_NOTICES, expressions.equals_text(nodes.c.owner, project_id)),
-            (_NOTICES, has_text('project_id', project_id)),
+            (_NOTICES, has_text('project_id', project_id),
+             _IS_NO_FAILED_BUILD),
             (_NOTICES.join(reservations, sa.and_(expressions.CARRIED,
                                                  expressions.LIVE)),
              expressions.equals_text(reservations.c.project_id, project_id),
@@ -78,7 +94,47 @@ def select_notices(*where: sa.ColumnElement[bool],
                                expressions.POOL_LIVE)),
              expressions.equals_text(pools.c.project_id, project_id),
              is_public)))).subquery()
-    return query.select_from(_NOTICES.join(ids, ids.c.id == notices.c.id))
+
+
+def select_on_nodes(node_ids: Collection[int],
+                    reach: values.Ownership) -> sa.Select[Any]:
+    """Select the first planned and open notices of each of some nodes.
+
+    Open cordons come first, then the newest. Only the ids of the others are
+    read, to count them.
+
+    :returns: rows of ``select_notices`` and ``total``, the number of such
+        notices that the node has and the caller may see.
+    """
+    visible: sa.FromClause = _NOTICES
+    where = affects(node_ids)
+    if reach.is_limited:
+        ids = _select_visible([where], reach.project_id)
+        visible, where = notices.join(ids, ids.c.id == notices.c.id), sa.true()
+    places = sa.select(
+        notices.c.id,
+        sa.func.row_number().over(
+            partition_by=notices.c.node_id, order_by=(
+                sa.case((expressions.IS_CORDON, 0), else_=1),
+                notices.c.id.desc())).label('place'),
+        sa.func.count().over(partition_by=notices.c.node_id).label('total'),
+    ).select_from(visible).where(where).subquery()
+    return select_notices(places.c.place <= SHOWN).add_columns(
+        places.c.total).join(places, places.c.id == notices.c.id).order_by(
+            None).order_by(places.c.place)
+
+
+def select_full(node_ids: Collection[int], limit: int) -> sa.Select[Any]:
+    """Select the names of nodes with at least a number of notices.
+
+    :param limit: number of planned and open ones; those of failed builds do
+        not count.
+    """
+    name = sa.func.coalesce(nodes.c.name, nodes.c.uuid)
+    return sa.select(name).select_from(_NOTICES).where(
+        affects(node_ids), sa.not_(_IS_FAILED_BUILD)
+    ).group_by(nodes.c.id, name).having(
+        sa.func.count() >= limit).order_by(nodes.c.id)
 
 
 def is_in_state(state: str) -> sa.ColumnElement[bool]:
@@ -100,12 +156,12 @@ def is_on_node(name: str) -> sa.ColumnElement[bool]:
         return expressions.is_uuid(notices.c.node_uuid, name)
     return sa.or_(
         expressions.equals_text(nodes.c.name, name),
-        sa.and_(nodes.c.id.is_(None), has_text('node_name', name)))
+        sa.and_(sa.not_(_HAS_NODE), has_text('node_name', name)))
 
 
 def affects(node_ids: Iterable[int]) -> sa.ColumnElement[bool]:
     """Return the condition that a notice of some nodes is not closed."""
-    return sa.and_(notices.c.node_id.in_(node_ids), nodes.c.id.is_not(None),
+    return sa.and_(notices.c.node_id.in_(node_ids), _HAS_NODE,
                    expressions.NOTICE_ENDS_LATER)
 
 
@@ -128,34 +184,37 @@ def is_after(notice_id: int) -> sa.ColumnElement[bool]:
     return notices.c.id > notice_id
 
 
-def seconds_from_now(seconds: int) -> sa.ColumnElement[Any]:
-    """Return the time of the database plus some seconds."""
-    return functions.seconds_from_now(seconds)
-
-
 def select_faults(project_id: str | None, node_uuids: Collection[str],
                   uuid: str) -> sa.Select[Any]:
     """Select a planned or open fault that a project has reported of nodes.
 
     :param uuid: of the notices that do not count.
     """
-    return sa.select(notices.c.uuid, notices.c.node_uuid).where(
-        has_text('project_id', project_id), notices.c.kind == 'fault',
+    return sa.select(notices.c.uuid, notices.c.node_uuid).join_from(
+        notices, nodes, expressions.NOTICE_ON_NODE
+    ).where(
+        has_text('project_id', project_id), _IS_NO_FAILED_BUILD,
+        notices.c.kind == 'fault',
         notices.c.node_uuid.in_(node_uuids), notices.c.uuid != uuid,
-        expressions.NOTICE_ENDS_LATER).limit(1)
+        expressions.NOTICE_ENDS_LATER
+    ).limit(1)
 
 
 def is_failed_build_on(node_id: int, node_uuid: str
                        ) -> sa.ColumnElement[bool]:
-    """Return the condition that an open notice is of failed builds of a node.
-
-    Such a notice has an end and no cordon, unless an operator has changed it.
-    """
+    """Return the condition that a node has an open notice of failed builds."""
     return sa.and_(notices.c.node_id == node_id,
                    notices.c.node_uuid == node_uuid,
-                   notices.c.cordon == sa.false(),
-                   notices.c.ends_at.is_not(None),
                    _IS_FAILED_BUILD, expressions.NOTICE_OPEN)
+
+
+def count_failed_builds(project_id: str) -> sa.Select[Any]:
+    """Count the nodes with an open notice of a failed build of a project."""
+    return sa.select(
+        sa.func.count(notices.c.node_id.distinct())
+    ).select_from(notices.join(nodes, expressions.NOTICE_ON_NODE)).where(
+        has_text('project_id', project_id), _IS_FAILED_BUILD,
+        expressions.NOTICE_OPEN)
 
 
 def later_end(seconds: int) -> sa.ColumnElement[Any]:
@@ -169,7 +228,8 @@ def update_notice(notice: values.Notice, changes: Mapping[str, Any],
     """Change a notice.
 
     UPDATE reservations_notices SET ... WHERE id = :id
-      [AND <planned or open> AND cordon, starts_at, ends_at = <as read>]
+      [AND <planned or open> AND cordon, starts_at, ends_at = <as read>
+       AND EXISTS <its node>]
 
     :param has_effect: whether not only texts change.
     """
@@ -177,9 +237,17 @@ def update_notice(notice: values.Notice, changes: Mapping[str, Any],
     if has_effect:
         where += [expressions.NOTICE_ENDS_LATER, *(
             notices.c[name] == getattr(notice, name)
-            for name in ('cordon', 'starts_at', 'ends_at'))]
+            for name in ('cordon', 'starts_at', 'ends_at')),
+            sa.exists().where(expressions.NOTICE_ON_NODE).correlate(notices)]
     return sa.update(notices).where(*where).values(
         {**changes, 'updated_at': functions.utcnow()})
+
+
+def end(ids: Iterable[int]) -> sa.Update:
+    """Let notices end now, unless they have ended before."""
+    return sa.update(notices).where(
+        has_id(ids), expressions.NOTICE_ENDS_LATER).values(
+        ends_at=functions.utcnow(), updated_at=functions.utcnow())
 
 
 #: Select the names of nodes with an open cordon, or the UUIDs of nodes without
@@ -188,6 +256,7 @@ CORDONED_NODES = sa.select(sa.func.coalesce(nodes.c.name, nodes.c.uuid)).where(
     expressions.CORDONED).order_by(nodes.c.name, nodes.c.uuid)
 
 #: Count the planned and the open notices by kind and state.
-COUNT = sa.select(notices.c.kind, _STATE.label('state'), sa.func.count()
-                  ).where(expressions.NOTICE_ENDS_LATER
-                          ).group_by(notices.c.kind, _STATE)
+COUNT = sa.select(
+    notices.c.kind, _STATE.label('state'), sa.func.count()
+).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
+    expressions.NOTICE_ENDS_LATER).group_by(notices.c.kind, _STATE)

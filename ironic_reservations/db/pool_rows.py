@@ -12,6 +12,7 @@ from ironic_reservations import values
 from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations.db import node_counts
 from ironic_reservations.db import node_rows
 
 nodes = models.nodes
@@ -25,9 +26,6 @@ INSERT_POOL = sa.insert(pools).values(generation=0,
 
 #: Insert nodes of a pool.
 INSERT_NODES = sa.insert(pool_nodes).values(created_at=functions.utcnow())
-
-#: The time of the database.
-SELECT_NOW = sa.select(functions.utcnow())
 
 _HAS_NODES = sa.exists().where(
     pool_nodes.c.pool_id == pools.c.id, expressions.IN_POOL).correlate(pools)
@@ -63,7 +61,7 @@ def is_after(pool_id: int) -> sa.ColumnElement[bool]:
 
 
 def in_pools(ids: Collection[int]) -> sa.ColumnElement[bool]:
-    """Return the condition that the row of a node is of one of some pools."""
+    """Return the condition that the row belongs to one of these pools."""
     return pool_nodes.c.pool_id.in_(ids)
 
 
@@ -89,6 +87,22 @@ def admit_node(node_id: int, node_uuid: str, project_id: str) -> sa.Update:
             nodes.c.lessee.is_(None),
             functions.same_text(nodes.c.lessee, project_id))), is_reserved)
     ).values(updated_at=node_rows.ANOTHER_TIME)
+
+
+def _is_idle(node: values.PoolNode) -> sa.ColumnElement[bool]:
+    return sa.and_(nodes.c.id == node.id, nodes.c.uuid == node.uuid,
+                   nodes.c.instance_uuid.is_(None))
+
+
+def select_idle(node: values.PoolNode) -> sa.Select[Any]:
+    """Select the id of a node if it carries no instance."""
+    return sa.select(nodes.c.id).where(_is_idle(node))
+
+
+def touch_idle(node: values.PoolNode) -> sa.Update:
+    """Make a concurrent hold of a node conflict, if it carries no instance."""
+    return sa.update(nodes).where(_is_idle(node)).values(
+        updated_at=node_rows.ANOTHER_TIME)
 
 
 def _is_unchanged(pool: values.Pool) -> sa.ColumnElement[bool]:
@@ -124,8 +138,14 @@ def delete_nodes(pool_id: int,
 
 
 def select_node_uuids(pool_id: int) -> sa.Select[Any]:
-    """Select the UUIDs in the rows of the nodes of a pool."""
-    return sa.select(pool_nodes.c.node_uuid).where(
+    """Select the UUIDs in the rows of the nodes of a pool.
+
+    :returns: rows of ``node_uuid`` and ``is_lost``: whether the node no longer
+        exists.
+    """
+    return sa.select(
+        pool_nodes.c.node_uuid, nodes.c.id.is_(None).label('is_lost')
+    ).join_from(pool_nodes, nodes, expressions.IN_POOL, isouter=True).where(
         pool_nodes.c.pool_id == pool_id).order_by(pool_nodes.c.node_id)
 
 
@@ -181,3 +201,39 @@ SELECT_CONFLICTS = sa.select(
     sa.func.coalesce(reservations.c.project_id, nodes.c.lessee,
                      pools.c.project_id) != pools.c.project_id
 ).order_by(nodes.c.id)
+
+
+def select_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Select the nodes of pools, in the order of their ids.
+
+    :returns: rows of the values of ``values.PoolNode``, with ``reason`` and
+        ``taken`` (see ``NodeCount``) instead of the state.
+    """
+    return sa.select(
+        pool_nodes.c.pool_id, nodes.c.id, nodes.c.uuid, nodes.c.name,
+        nodes.c.resource_class, nodes.c.owner.label('node_owner'),
+        pool_nodes.c.domain, pool_nodes.c.segment,
+        functions.optional(nodes.c.health).label('health'),
+        node_counts.HEALTHY.label('is_healthy'),
+        node_counts.REASON.label('reason'), node_counts.TAKEN.label('taken'),
+        sa.case((reservations.c.id.is_not(None), nodes.c.instance_uuid),
+                else_=sa.null()).label('instance_uuid'),
+        reservations.c.project_id,
+    ).select_from(node_counts.join_reservations(
+        pool_nodes.join(nodes, expressions.IN_POOL))
+    ).where(*where).order_by(nodes.c.id)
+
+
+def count_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Count the nodes of pools by reason, use and health.
+
+    :returns: rows of the id of a pool, ``reason``, ``taken``, whether the
+        nodes are healthy, and their number.
+    """
+    rows = sa.select(
+        pool_nodes.c.pool_id, node_counts.REASON.label('reason'),
+        node_counts.TAKEN.label('taken'),
+        node_counts.HEALTHY.label('is_healthy')
+    ).select_from(pool_nodes.join(nodes, expressions.IN_POOL)
+                  ).where(*where).subquery()
+    return sa.select(*rows.c, sa.func.count()).group_by(*rows.c)

@@ -163,17 +163,13 @@ def _list_page(fleet: profiles.Fleet, node_filter: Filter, limit: int | None,
     return list(itertools.islice(rows, limit))
 
 
-def list_matching_rows(matches: list[comparison.Match],
-                       fit: Callable[[matching.Node], tuple[Any, ...]]
+def list_matching_rows(matcher: matching.Matcher, fleet: profiles.Fleet
                        ) -> list[dict[str, Any]]:
-    """List the rows of profiles that match, best fit first, without holds.
-
-    :param matches: result of ``comparison.find_profiles``.
-    :param fit: function of a node, equal within a profile group.
-    """
+    """List the rows of profiles that match, best fit first, without holds."""
+    matches = comparison.find_profiles(matcher, fleet)
     return [row.content for row in _yield_rows(
         [group for group, _ in matches], Filter(), dict(matches),
-        lambda key, node: (fit(node), _make_sort_text(key)))]
+        lambda key, node: (matcher.fit_alone(node), _make_sort_text(key)))]
 
 
 # The end of a value in a text by which rows are sorted, and the end of a part

@@ -111,12 +111,11 @@ def find_free_nodes(matcher: matching.Matcher, matches: Iterable[Match],
     domains: dict[group_policy.Domain, group_plan.FreeNodes] = (
         collections.defaultdict(group_plan.FreeNodes))
     for group, batch in matches:
-        fit, resource_class = (matcher.fit(group.node),
-                               group.node.resource_class)
+        fit = matcher.fit(group.node)
         for profile in batch:
             if profile.available:
                 domain = domains[profile.find_domain(levels)]
-                domain.numbers[resource_class] += profile.available
+                domain.number += profile.available
                 domain.ids[fit] += profile.ids
     return dict(domains)
 

@@ -37,20 +37,10 @@ WAIT = 0.1
 Parts = Iterator[tuple[Callable[[], profiles.Fleet], bool]]
 
 
-def count_parts(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False, with_projects: bool = False,
-                for_pool: bool = False) -> Parts:
-    """Count the fleet, part by part; see ``db.node_counts``.
-
-    :param candidates: sets of UUIDs and names. A node in one of them becomes a
-        profile with its UUID and name.
-    :param with_hosts: whether to count the nodes that each host holds.
-    :param with_projects: whether profiles have ``node_counts.PROJECT_FACTS``.
-    :param for_pool: whether the nodes are counted that can join a pool.
-    """
+def count_parts(scope: node_counts.Scope = node_counts.DEFAULT) -> Parts:
+    """Count the fleet, part by part; see ``db.node_counts``."""
     rows: list[node_counts.NodeCount] = []
-    for page, more in node_counts.count_pages(
-            candidates, with_hosts, with_projects, for_pool):
+    for page, more in node_counts.count_pages(scope):
         rows += page
         yield functools.partial(profiles.Fleet.from_counts, rows), more
 
@@ -80,7 +70,7 @@ _UNCOUNTED = _Count(profiles.Fleet(()))
 class _Counting:
     """A count in progress, which several requests may continue.
 
-    :param parts: see ``count_parts``.
+    :param parts: counts the fleet, part by part.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -125,7 +115,7 @@ class Latest:
     if it is recent enough for them, and wait no longer than their deadline:
     see ``engine.acquire_lock``.
 
-    :param parts: see ``count_parts``.
+    :param parts: counts the fleet, part by part.
     """
 
     def __init__(self, parts: Callable[[], Parts] = count_parts) -> None:
@@ -237,9 +227,10 @@ _latest = Latest()
 # The nodes that a host holds and the free nodes are counted together, because
 # a node that changes between two counts would count twice. For example,
 # deployment sets the project of the instance as the lessee of the node.
-_latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
+_latest_with_hosts = Latest(functools.partial(
+    count_parts, node_counts.Scope(with_hosts=True)))
 _latest_with_projects = Latest(functools.partial(
-    count_parts, with_hosts=True, with_projects=True))
+    count_parts, node_counts.Scope(with_hosts=True, with_projects=True)))
 
 
 def record_holds(nodes: Iterable[matching.Node]) -> None:
@@ -268,7 +259,7 @@ def get_fleet(max_age: float,
               ) -> tuple[profiles.Fleet, float]:
     """Return a Fleet of at most this age in seconds, and its age.
 
-    :param with_hosts: see ``count_parts``; also ``with_projects``.
+    :param with_hosts: see ``node_counts.Scope``; also ``with_projects``.
     """
     latest = (_latest_with_projects if with_projects
               else _latest_with_hosts if with_hosts else _latest)
@@ -276,30 +267,21 @@ def get_fleet(max_age: float,
 
 
 def get_fresh_fleet(candidates: Collection[Collection[str]] = (),
-                    since: float | None = None) -> profiles.Fleet:
+                    since: float | None = None,
+                    use: matching.Use = matching.TO_HOLD) -> profiles.Fleet:
     """Return a Fleet that was counted after a moment.
 
-    :param candidates: see ``count_parts``. With candidates, the fleet is
-        counted for this request only.
+    :param candidates: see ``node_counts.Scope``. With candidates, and for
+        another use than to hold nodes, it is counted for this request only.
     :param since: the moment, on time.monotonic(); None for now.
     """
-    if candidates:
-        return _count_alone(candidates)
+    if candidates or use != matching.TO_HOLD:
+        return _count_alone(node_counts.Scope(candidates, use))
     return get_fleet(0 if since is None else time.monotonic() - since)[0]
 
 
-def get_pool_fleet(candidates: Collection[Collection[str]] = ()
-                   ) -> profiles.Fleet:
-    """Return a Fleet in which those nodes can be held that can join a pool.
-
-    It is counted for this request only.
-    """
-    return _count_alone(candidates, for_pool=True)
-
-
 @engine.retry
-def _count_alone(candidates: Collection[Collection[str]],
-                 for_pool: bool = False) -> profiles.Fleet:
-    count = _Counting(count_parts(candidates, for_pool=for_pool))
+def _count_alone(scope: node_counts.Scope) -> profiles.Fleet:
+    count = _Counting(count_parts(scope))
     _complete(count.count_more)
     return count.finish().fleet

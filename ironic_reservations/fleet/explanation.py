@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explains which nodes match a request, and why the others do not."""
 
-import collections
 import dataclasses
 import re
 
@@ -12,10 +11,6 @@ from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import nodes
-
-#: Why a node cannot be held whose properties Python and the database read
-#: differently.
-MALFORMED = 'malformed properties'
 
 #: The cause if the caller sees no node.
 NO_NODES = 'no nodes'
@@ -30,7 +25,7 @@ CAUSES = (
     'trait', 'capabilities', 'dedicated', 'ownership', 'lessee', 'group',
     'members', QUOTA,
     *(reason for reason in nodes.REASONS if reason != nodes.CLAIMABLE),
-    MALFORMED, NO_NODES)
+    nodes.MALFORMED, NO_NODES)
 
 
 def explain_request(matcher: matching.Matcher,
@@ -81,10 +76,13 @@ def explain_group(matcher: matching.Matcher, fleet: profiles.Fleet,
                        else f'members={members}'] = verdict.matching_nodes
         level = by if levels.inner_by else None
         nearest = _find_best_domain(levels, room) or nearest
+        if nodes.MALFORMED in eliminated:
+            # It remains the last cause.
+            eliminated[nodes.MALFORMED] = eliminated.pop(nodes.MALFORMED)
     return dataclasses.replace(
         verdict,
-        explanation=verdicts.Explanation(
-            verdict.explanation.considered, eliminated, nearest),
+        explanation=dataclasses.replace(
+            verdict.explanation, eliminated=eliminated, nearest=nearest),
         members=verdicts.Room(members, available),
         segment_size=levels.segment_size if levels.inner_by else None,
         level=level,
@@ -148,39 +146,6 @@ def _find_nearest(matcher: matching.Matcher, fleet: profiles.Fleet,
         for name, more in near_misses.items() if more}
     best = max(members, key=members.__getitem__, default=None)
     return None if best is None else verdicts.Nearest(best, members[best])
-
-
-def correct_verdict(verdict: verdicts.Verdict, current: verdicts.Verdict,
-                    mismatches: int, retry: bool) -> verdicts.Verdict:
-    """Return the verdict on a count some of whose nodes were read again.
-
-    :param verdict: the verdict on one node, from the count.
-    :param current: the verdict on the nodes that the count calls free and
-        matching, as they were read, without malformed ones.
-    :param mismatches: number of nodes with malformed properties.
-    """
-    steps = collections.Counter(verdict.explanation.eliminated)
-    steps.update(current.explanation.eliminated)
-    steps[MALFORMED] = mismatches
-    constraints = [name for name in steps
-                   if name not in (*nodes.REASONS, MALFORMED)]
-    # The policy of a new group comes last.
-    names = [*constraints, *nodes.REASONS] if current.members is None else [
-        *(name for name in constraints
-          if name in verdict.explanation.eliminated),
-        *nodes.REASONS, *constraints]
-    names.append(MALFORMED)
-    nearest = verdict.explanation.nearest
-    if current.members is not None:
-        nearest = current.explanation.nearest
-    elif nearest is not None:
-        nearest = dataclasses.replace(
-            nearest, nodes=nearest.nodes - verdict.matching_nodes)
-    read = current.explanation.considered + mismatches
-    return dataclasses.replace(
-        current, retry=retry, explanation=verdicts.Explanation(
-            verdict.explanation.considered - verdict.matching_nodes + read,
-            {name: steps[name] for name in names if steps[name]}, nearest))
 
 
 def find_cause(explanation: verdicts.Explanation) -> str:

@@ -120,8 +120,9 @@ class Profile:
     other_ids: 'array.array[int]'
     held: dict[tuple[str, str], int]
 
-    def make_count(self, reason: str, number: int) -> node_counts.NodeCount:
-        """Return a count of nodes with these facts that cannot be held."""
+    def make_count(self, reason: str | None, number: int
+                   ) -> node_counts.NodeCount:
+        """Return a count of nodes with these facts."""
         return node_counts.NodeCount(
             self.facts.facts, self.text, self.facts.candidate, reason, 0, None,
             number, array.array('I'))
@@ -284,8 +285,10 @@ class Fleet:
         """Return a Matcher that finds the same profiles, for caches.
 
         It is equal for requests of projects between which this fleet does not
-        distinguish.
+        distinguish, whatever nodes they avoid.
         """
+        if matcher.avoid:
+            matcher = dataclasses.replace(matcher, avoid=frozenset())
         ownership = matcher.ownership
         if ownership.is_limited or self.has_pool(ownership.project_id):
             return matcher

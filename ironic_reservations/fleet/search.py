@@ -23,10 +23,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from ironic_reservations import conf
+from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import node_counts
 from ironic_reservations.db import node_rows
+from ironic_reservations.db import row_locks
 from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
@@ -36,6 +38,10 @@ MAX_CACHED_MATCHES = 256
 
 #: Number of nodes whose reasons are read at once before a refusal.
 REASONS_PAGE = 2048
+
+#: Why nodes cannot be held that concurrent requests or conductors have taken.
+TAKEN = {matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED,
+         matching.LOCKED}
 
 #: Pairs of a fit and the profiles that fit equally well, best fit first.
 ByFit = list[tuple[tuple[Any, ...], list[profiles.Profile]]]
@@ -54,7 +60,8 @@ def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet
     """
     if matcher.spec.candidate_nodes:
         return iter(_sort_nodes(matcher, _fetch_nodes(
-            node_rows.select_candidates, matcher.spec.candidate_nodes)))
+            node_rows.select_candidates, matcher.spec.candidate_nodes,
+            matcher.use)))
     return _search_fleet(matcher, fleet)
 
 
@@ -66,50 +73,71 @@ def read_nodes(matcher: matching.Matcher,
     """
     if not ids:
         return []
-    select = functools.partial(node_rows.select_by_ids,
-                               for_pool=matcher.pool_project is not None)
-    return _sort_nodes(matcher, _fetch_nodes(select, ids))
+    return _sort_nodes(matcher, _fetch_nodes(
+        node_rows.select_by_ids, ids, matcher.use))
 
 
-def read_matches(matcher: matching.Matcher, fleet: profiles.Fleet
-                 ) -> tuple[profiles.Fleet, int]:
+def correct_count(matcher: matching.Matcher,
+                  limited_matcher: matching.Matcher, fleet: profiles.Fleet
+                  ) -> tuple[profiles.Fleet, bool]:
     """Read the nodes that a count calls free and matching, as they are now.
 
     Nodes have *malformed* properties if they are free and match as the
     database reads their properties, but not as Python does. There may be many
     nodes that are not free, of which only the reason is read.
 
-    :returns: the other nodes, as Python reads their properties; and the
-        number of malformed ones.
+    :param limited_matcher: without the nodes that the limits exclude.
+    :returns: the count with these nodes as they are now; and whether a
+        concurrent request or conductor has taken or locked one of them that
+        the limits allow.
     """
+    free = {node_id: profile for profile in _list_matches(matcher, fleet)
+            for node_id in profile.ids}
+    matches = set(map(id, free.values()))
+    usable = set(map(id, _list_matches(limited_matcher, fleet)))
+    numbers = collections.Counter[tuple[profiles.Profile, str | None]]()
+    for profile in fleet.profiles:
+        for reason, number in profile.counts.items():
+            if reason is not None or id(profile) not in matches:
+                numbers[profile, reason] += number
     nodes: list[node_counts.NodeCount] = []
-    mismatches, for_pool = 0, matcher.pool_project is not None
-    others: collections.Counter[tuple[profiles.Profile, str]] = (
-        collections.Counter())
-    ids = ((node_id, profile)
-           for _, batch in comparison.find_profiles(matcher, fleet)
-           for profile in batch for node_id in profile.ids)
-    while page := dict(itertools.islice(ids, REASONS_PAGE)):
+    is_taken, ids = False, iter(free)
+    while page := list(itertools.islice(ids, REASONS_PAGE)):
         engine.check_deadline()
-        free = []
-        for node_id, reason in node_counts.read_reasons(page, for_pool):
+        still_free = []
+        for node_id, reason in node_counts.read_reasons(page, matcher.use):
+            is_taken = is_taken or (
+                reason in TAKEN and id(free[node_id]) in usable)
             if reason is None:
-                free.append(node_id)
+                still_free.append(node_id)
             else:
-                others[page[node_id], reason] += 1
-        for count, properties in (
-                node_counts.read_counts(free, for_pool) if free else ()):
-            # Python parses the properties that are irregular.
-            node = count._replace(capabilities=None, facts={
-                **count.facts, 'irregular_properties': properties or '{}'})
-            if (count.reason is None and _matches(matcher, count)
-                    and not _matches(matcher, node)):
-                mismatches += 1
-            else:
-                nodes.append(node)
-    nodes += [profile.make_count(reason, number)
-              for (profile, reason), number in others.items()]
-    return profiles.Fleet.from_counts(nodes), mismatches
+                numbers[free[node_id], reason] += 1
+        nodes += map(functools.partial(_parse, matcher),
+                     node_counts.read_counts(still_free, matcher.use)
+                     if still_free else ())
+    return profiles.Fleet.from_counts([*nodes, *(
+        profile.make_count(reason, number)
+        for (profile, reason), number in numbers.items())]), is_taken
+
+
+def _list_matches(matcher: matching.Matcher, fleet: profiles.Fleet
+                  ) -> Iterator[profiles.Profile]:
+    """Yield the profiles that match, none of which stands for others."""
+    for group, batch in comparison.find_profiles(matcher, fleet):
+        yield from group.profiles if batch == [group.whole] else batch
+
+
+def _parse(matcher: matching.Matcher,
+           row: tuple[node_counts.NodeCount, str | None]
+           ) -> node_counts.NodeCount:
+    """Return the count of a node whose properties Python parses."""
+    count, properties = row
+    node = count._replace(capabilities=None, facts={
+        **count.facts, 'irregular_properties': properties or '{}'})
+    if (count.reason is None and _matches(matcher, count)
+            and not _matches(matcher, node)):
+        return count._replace(reason=matching.MALFORMED)
+    return node
 
 
 def _matches(matcher: matching.Matcher, count: node_counts.NodeCount) -> bool:
@@ -134,7 +162,7 @@ def _search_fleet(matcher: matching.Matcher,
         if current:
             engine.check_deadline()
         current.update(ids)
-        return _read_page(ids)
+        return _fetch_nodes(node_rows.select_by_ids, ids, matcher.use)
 
     for suspect in False, True:
         is_first = True
@@ -149,14 +177,14 @@ def _search_fleet(matcher: matching.Matcher,
                     _list_ids(others, 'ids'),
                     _list_ids(others, 'other_ids')), shelf.LARGE_PAGE)
                 for node in read_nodes(matcher, {*better} - current):
-                    if matcher.rank(node) < (suspect, fit):
+                    if rank(matcher, node) < (False, suspect, fit):
                         yield node
             for node in fleet.shelves.take_nodes(
                     stock, _list_profiles(by_fit, number), read, suspect):
                 # A node that has changed may fit worse than when it was
                 # counted.
                 if (matcher.matches(node)
-                        and matcher.rank(node) <= (suspect, fit)):
+                        and rank(matcher, node) <= (False, suspect, fit)):
                     yield node
     ids = itertools.chain(
         _list_ids(by_fit, 'ids'),
@@ -222,25 +250,49 @@ def _group_by_fit(matcher: matching.Matcher,
     return sorted(by_fit.items(), key=operator.itemgetter(0))
 
 
-def _read_page(ids: Iterable[int]) -> list[matching.Node]:
-    """Return the nodes with these ids that are free, in random order."""
-    return _fetch_nodes(node_rows.select_by_ids, ids)
-
-
 def _fetch_nodes(select: Callable[..., tuple[sa.Select[Any], dict[str, Any]]],
-                 names: Iterable[Any]) -> list[matching.Node]:
+                 names: Iterable[Any], use: matching.Use
+                 ) -> list[matching.Node]:
+    """Return nodes that are free, in random order."""
     nodes = [make_node(row._mapping) for row in engine.fetch_rows(
-        *select(names, conf.CONF.reservations.avoid_failed))]
+        *select(names, conf.CONF.reservations.avoid_failed, use))]
     random.shuffle(nodes)
     return nodes
 
 
 def _sort_nodes(matcher: matching.Matcher, nodes: Iterable[matching.Node]
                 ) -> list[matching.Node]:
-    """Return the nodes that match, best rank first."""
+    """Return the nodes that match and are not lost, best rank first."""
+    lost_nodes = engine.get_lost_nodes()
     return sorted((node for node in nodes
-                   if matcher.is_visible(node) and matcher.matches(node)),
-                  key=matcher.rank)
+                   if node.id not in lost_nodes
+                   and matcher.is_visible(node) and matcher.matches(node)),
+                  key=functools.partial(rank, matcher))
+
+
+def check_lost(matcher: matching.Matcher) -> None:
+    """Raise an exception if the request has lost a node that matches.
+
+    Call it when no other node is left; see ``row_locks``.
+
+    :raises: DeadlineExceeded.
+    """
+    lost_nodes = engine.get_lost_nodes()
+    if lost_nodes and any(
+            matcher.is_visible(node) and matcher.matches(node)
+            for node in (make_node(row._mapping) for row in engine.fetch_rows(
+                node_rows.select_nodes(lost_nodes)))):
+        raise exception.DeadlineExceeded(
+            'Other transactions have locked the nodes that are left; try '
+            'again.')
+
+
+def rank(matcher: matching.Matcher, node: matching.Node) -> tuple[Any, ...]:
+    """Return the rank of a node that matches; see ``matching.Matcher``.
+
+    Nodes whose rows are locked come last.
+    """
+    return (row_locks.is_avoided(node.id), *matcher.rank(node))
 
 
 def make_node(row: Mapping[Any, Any]) -> matching.Node:

@@ -17,18 +17,22 @@ requirements and the restrictions of its caller.
 from ironic_reservations.matching.matcher import Matcher
 from ironic_reservations.matching.nodes import ALLOCATED
 from ironic_reservations.matching.nodes import CLAIMABLE
-from ironic_reservations.matching.nodes import HOLD_REASONS
-from ironic_reservations.matching.nodes import JOIN_REASONS
 from ironic_reservations.matching.nodes import LOCKED
+from ironic_reservations.matching.nodes import MALFORMED
 from ironic_reservations.matching.nodes import POOLED
 from ironic_reservations.matching.nodes import PREPARED
 from ironic_reservations.matching.nodes import REASONS
 from ironic_reservations.matching.nodes import RESERVED
+from ironic_reservations.matching.nodes import TO_CLAIM
+from ironic_reservations.matching.nodes import TO_HOLD
 from ironic_reservations.matching.nodes import WITH_INSTANCE
 from ironic_reservations.matching.nodes import Node
+from ironic_reservations.matching.nodes import Use
 from ironic_reservations.matching.nodes import has_class
 from ironic_reservations.matching.nodes import parse_capabilities
+from ironic_reservations.matching.nodes import to_join
 
-__all__ = ('ALLOCATED', 'CLAIMABLE', 'HOLD_REASONS', 'JOIN_REASONS', 'LOCKED',
-           'Matcher', 'Node', 'POOLED', 'PREPARED', 'REASONS', 'RESERVED',
-           'WITH_INSTANCE', 'has_class', 'parse_capabilities')
+__all__ = ('ALLOCATED', 'CLAIMABLE', 'LOCKED', 'MALFORMED', 'Matcher', 'Node',
+           'POOLED', 'PREPARED', 'REASONS', 'RESERVED', 'TO_CLAIM', 'TO_HOLD',
+           'Use', 'WITH_INSTANCE', 'has_class', 'parse_capabilities',
+           'to_join')

@@ -92,7 +92,7 @@ class Constraint:
 
 @dataclasses.dataclass(frozen=True)
 class Dedicated(Constraint):
-    """The constraint that a node has no dedicated traits but required ones.
+    """The constraint that the request requires each dedicated trait of a node.
 
     Explanations name these traits, so it has several names.
 

@@ -59,7 +59,7 @@ def read_resources(specs: Mapping[str, str]) -> Resources:
     fields: dict[str, str] = {}
     for key, text in specs.items():
         match = RESOURCES.fullmatch(key)
-        if match:
+        if match and not resources.is_blazar_class(match[1]):
             fields[match[1]] = f'extra_specs.{key}'
             amounts[match[1]] += _parse_amount(fields[match[1]], text)
     for name, amount in amounts.items():
@@ -204,7 +204,8 @@ def _is_compared(key: str, text: str) -> bool:
     match = RESOURCES.fullmatch(key)
     if match:
         # The amount of an invalid class is 0, as others are refused before.
-        return _is_class(match[1])
+        return (_is_class(match[1])
+                and not resources.is_blazar_class(match[1]))
     if key == 'capabilities':
         return bool(text.strip(', '))
     if (key in _COMPARED or _TRAIT.fullmatch(key)

@@ -100,6 +100,13 @@ class Levels(typing.NamedTuple):
         """Return the outer and the inner domain of a node."""
         return find_domain(node, self.by), find_domain(node, self.inner_by)
 
+    def find_segment(self, number: int) -> int | None:
+        """Return the segment of a new member; None without segments.
+
+        :param number: of the member.
+        """
+        return number // self.segment_size if self.inner_by else None
+
     def find_domain_traits(self, node: nodes.Node) -> dict[str, str | None]:
         """Return the traits that are domains of a node, by their prefixes.
 
@@ -168,14 +175,16 @@ class Policy:
     def constraints(self) -> list[constraints.Constraint]:
         """Return the constraints on nodes."""
         levels, result = self.levels, []
+        outer, inner = self.segment_domain or (None, None)
         if levels.by is not None:
             result.append(_make_constraint(
-                name_policy(levels.policy if self.segment_domain is None
-                            else 'segment', levels.by), levels.by,
+                name_policy(levels.policy, levels.by)
+                if self.segment_domain is None
+                else name_domain(levels, levels.by, outer), levels.by,
                 self._allows))
         if levels.inner_by is not None:
             result.append(_make_constraint(
-                name_policy('segment', levels.inner_by), levels.inner_by,
+                name_domain(levels, levels.inner_by, inner), levels.inner_by,
                 self._allows_inner))
         return result
 
@@ -236,6 +245,18 @@ def name_policy(policy: str | None, by: str | None) -> str:
     An example is ``group:pack=capability:rack``.
     """
     return text.escape_controls(f'group:{policy}={by}')
+
+
+def name_domain(levels: Levels, by: str, value: str | None) -> str:
+    """Return the name, in explanations, of the only domain that is allowed.
+
+    Examples are ``group:segment=capability:rack=r3`` and, for a pool without
+    segments, ``group:domain=capability:rack=r3``.
+
+    :param value: None for any domain, or for nodes that state none.
+    """
+    return name_policy('segment' if levels.inner_by else 'domain',
+                       by if value is None else f'{by}={value}')
 
 
 def needs_room(levels: Levels, members: object,

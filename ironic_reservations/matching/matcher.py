@@ -21,15 +21,13 @@ class Matcher:
 
     :param reach: the nodes that the caller sees.
     :param ownership: the nodes that the request may hold; within ``reach``.
-    :param used_up: names of limits that the caller's project has reached; see
-        ``resources.limit_names``.
+    :param used_up: names of limits of the caller's project without room for
+        the request; see ``resources.limit_names``.
     :param policy: policy of the group that the node is for, if it has one.
     :param dedicated: traits, or prefixes that end with ``*``. A node with
         such traits matches only if the request requires each of them.
-    :param pool_project: project of the pool that the nodes are to join; None
-        to hold them. A node that another project leases does not match.
-    :param is_claim: whether the node is reserved, so that it may have joined a
-        pool of another project since.
+    :param use: what the nodes are for.
+    :param avoid: UUIDs of nodes, in lower case, to hold after all others.
     """
 
     spec: request_spec.RequestSpec
@@ -38,8 +36,8 @@ class Matcher:
     used_up: frozenset[str] = frozenset()
     policy: group_policy.Policy | None = None
     dedicated: tuple[str, ...] = ()
-    pool_project: str | None = None
-    is_claim: bool = False
+    use: nodes.Use = nodes.TO_HOLD
+    avoid: frozenset[str] = frozenset()
 
     @functools.cached_property
     def constraints(self) -> list[constraints.Constraint]:
@@ -50,9 +48,9 @@ class Matcher:
                 self.dedicated, self.spec.required_traits))
         if self.ownership.is_limited:
             result.append(constraints.make_ownership(self.ownership))
-        if self.pool_project is not None:
-            result.append(constraints.make_lessee(self.pool_project))
-        elif not self.is_claim:
+        if self.use.pool_project is not None:
+            result.append(constraints.make_lessee(self.use.pool_project))
+        elif self.use == nodes.TO_HOLD:
             result.append(constraints.make_pool(self.ownership.project_id))
         if self.policy is not None:
             result += self.policy.constraints
@@ -80,7 +78,9 @@ class Matcher:
 
         The order of the candidates precedes suspicion, and that the fit.
         """
-        return (*self._find_place(node), node.suspect, self.fit(node))
+        suspicion = (2 if self.avoid and str(node.uuid).lower() in self.avoid
+                     else node.suspect)
+        return (*self._find_place(node), suspicion, self.fit(node))
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -145,8 +145,8 @@ class Matcher:
         """Explain why nodes do not match.
 
         :param groups: a Node, why nodes like it cannot be held (one of
-            ``REASONS``; None if they can), and their number. Groups that the
-            caller may not see are ignored.
+            ``REASONS`` or ``MALFORMED``; None if they can), and their number.
+            Groups that the caller may not see are ignored.
         """
         names = list(dict.fromkeys(
             constraint.name for constraint in self.constraints))
@@ -154,6 +154,10 @@ class Matcher:
         nearest: collections.Counter[str] = collections.Counter()
         considered = matching = 0
         ownership = [constraints.make_ownership(self.ownership).name]
+        project = self.ownership.project_id
+        secrets = {*ownership, constraints.make_pool(project).name}
+        names_seen: set[str | None] = set()
+        uuids_seen: set[str] = set()
         last, unmet = None, list[str]()
         for node, reason, count in groups:
             if not self.is_visible(node):
@@ -164,6 +168,12 @@ class Matcher:
                 last, unmet = node, list(dict.fromkeys(
                     name for constraint in self.constraints
                     for name in constraint.list_unmet(node)))
+                # The project of the request may not learn of other nodes.
+                if self.spec.candidate_nodes and (
+                        project is None or project in node.projects
+                        or secrets.isdisjoint(unmet)):
+                    names_seen.add(node.name)
+                    uuids_seen.add(str(node.uuid).lower())
             if reason == nodes.CLAIMABLE:
                 # Only a claim distinguishes these two.
                 reason = nodes.RESERVED
@@ -178,11 +188,18 @@ class Matcher:
             if len(unmet) == 1 and not reason:
                 nearest[unmet[0]] += count
         # The dedicated traits of the nodes.
-        names += sorted(counts.keys() - {*names, *nodes.REASONS})
-        order = [*names, *nodes.REASONS]
+        reasons = *nodes.REASONS, nodes.MALFORMED
+        names += sorted(counts.keys() - {*names, *reasons})
+        order = [*names, *reasons]
         best = max(names, key=lambda name: nearest[name], default='')
         return verdicts.Explanation(
             considered,
             {name: counts[name] for name in order if counts[name]},
             verdicts.Nearest(best, matching + nearest[best])
-            if nearest[best] else None)
+            if nearest[best] else None,
+            # A claim reads only the nodes that it could claim.
+            () if self.use == nodes.TO_CLAIM else tuple(sorted(
+                name for candidates in self.spec.candidate_nodes
+                if names_seen.isdisjoint(candidates)
+                and uuids_seen.isdisjoint(map(str.lower, candidates))
+                for name in candidates)))

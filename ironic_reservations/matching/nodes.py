@@ -18,11 +18,42 @@ REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
            'retired', 'power state unknown', 'child node', 'health',
            'deferred action', 'cordoned', PREPARED, POOLED, LOCKED)
 
-#: Why a node cannot be held. It may be in a pool.
-HOLD_REASONS = tuple(reason for reason in REASONS if reason != POOLED)
+#: Why a node cannot be held whose properties Python and the database read
+#: differently.
+MALFORMED = 'malformed properties'
 
-#: Why a node cannot join a pool. A conductor may have locked it.
-JOIN_REASONS = tuple(reason for reason in REASONS if reason != LOCKED)
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """What a request needs nodes for.
+
+    :param exceptions: those of ``REASONS`` that do not prevent it.
+    :param pool_project: project of the pool that the nodes are to join; None
+        to hold or claim them. A node that another project leases does not
+        match.
+    """
+
+    exceptions: tuple[str, ...]
+    pool_project: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why a node cannot be used so: the first that applies counts."""
+        return tuple(reason for reason in REASONS
+                     if reason not in self.exceptions)
+
+
+#: Hold free nodes. They may be in a pool.
+TO_HOLD = Use((POOLED,))
+
+#: Claim nodes that are reserved. They may have joined a pool since.
+TO_CLAIM = Use((CLAIMABLE, RESERVED, PREPARED, POOLED))
+
+
+def to_join(project_id: str) -> Use:
+    """Let nodes join a pool of a project. A conductor may have locked them."""
+    return Use((LOCKED,), project_id)
+
 
 #: The reasons of a node that carries an instance.
 WITH_INSTANCE = (ALLOCATED, CLAIMABLE, RESERVED)

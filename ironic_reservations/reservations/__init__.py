@@ -14,7 +14,7 @@ enforced by also writing the row of the project, the group or the host.
 * ``obtain``: holds the nodes of a request, in one transaction.
 * ``holds``, ``groups``, ``claims``: what differs between the requests for a
   node, for a new group, and for a reservation to claim.
-* ``recounts``: counts the fleet for a search, and again before a refusal.
+* ``goals``: what a request needs, the search for it, and why it is refused.
 * ``adoption``: makes the reservation of a deployed node.
 * ``updates``, ``group_updates``: change the host, the lease or the
   description.
@@ -25,8 +25,8 @@ enforced by also writing the row of the project, the group or the host.
 * ``membership``: adds a reservation to a group.
 * ``quotas``: limits the nodes of a project.
 * ``host_leases``: which process serves a compute host.
-* ``notices``, ``targets``: notices and cordons, and the nodes that a request
-  for notices names.
+* ``notices``, ``notice_lookup``, ``targets``: notices and cordons, their
+  lists, and the nodes that a request for notices names.
 * ``pools``, ``pool_nodes``: pools, and the nodes that join and leave them.
 * ``history``: reads and sweeps the reservations that have ended.
 * ``dry_runs``: which nodes a request would match.

@@ -50,7 +50,7 @@ def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
         for reservation in lookup.find_carriers([instance_uuid]):
             if reservation.is_expired:
                 expiry.expire_or_purge([instance_uuid])
-                raise lookup.make_not_found(instance_uuid)
+                raise transaction.ConcurrentChange()
             _check(instance_uuid, reservation, assignment.host)
             is_member = reservation.group_uuid is not None
             # The segment of a member may be full.

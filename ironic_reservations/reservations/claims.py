@@ -7,22 +7,31 @@ one transaction, so that the node is never free in between.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+import functools
 import random
 
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
+from ironic_reservations import verdicts
 from ironic_reservations.db import engine
 from ironic_reservations.db import node_counts
+from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import explanation
+from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import search
+from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import transaction
+
+# A node with its reservation, and why it cannot be claimed; None if it can.
+_Row = tuple[matching.Node, values.Reservation, str | None]
 
 
 def claim_reservation(
@@ -45,33 +54,79 @@ def claim_reservation(
         does not match; PreconditionFailed if the holder does not hold the
         host's lease; DeadlineExceeded.
     """
-    def find_result(run: transaction.Run) -> values.Reservation | None:
+    def find(run: transaction.Run) -> values.Reservation | None:
         # After a claim, the claimed reservation no longer exists.
         return holds.find_repeat(run, matcher, request)
 
-    def list_choices(usage: quotas.Usage, search_failed: bool
-                     ) -> Iterator[obtain.Choice]:
-        for node, reservation in _find_matches(matcher, _find_claimable(
-                uuid, request.assignment.project_id, segment)):
-            authorize(reservation)
+    def make(run: transaction.Run) -> values.Reservation:
+        matches, _ = _find_matches(matcher, functools.partial(
+            _find_claimable, uuid, request.assignment.project_id, segment))
+        return transaction.write_first(
+            _list_picks(matcher, request.instances[0], matches, authorize),
             # It is replaced in its domain and needs no other place.
-            yield obtain.Choice([obtain.Pick(
-                request.instances[0], node, reservation)])
+            lambda pick: holds.hold_pick(
+                run, matcher, request, pick, membership.Place(),
+                len(matches) == 1))
 
-    return obtain.obtain_nodes(matcher, request, find_result, list_choices,
-                               holds.take_one)
+    return transaction.find_or_make(find, make, request.actor)
+
+
+@engine.retry
+def dry_run(uuid: str, matcher: matching.Matcher, project_id: str | None,
+            authorize: Callable[[values.Reservation], None],
+            segment: int | None = None) -> dry_runs.DryRun:
+    """Return what ``claim_reservation`` would do.
+
+    :param project_id: project of the reservation.
+    :raises: NotFound, Conflict, and what ``authorize`` raises, as the claim.
+    """
+    matches: list[tuple[matching.Node, values.Reservation]] = []
+    while not matches:
+        engine.check_deadline()
+        try:
+            matches, rows = _find_matches(matcher, functools.partial(
+                _find_claimable, uuid, project_id, segment))
+        except exception.NoMatchingNode as error:
+            return dry_runs.DryRun(error.verdict, [])
+    _, best = matches[0]
+    authorize(best)
+    # The reason shows that they are reserved and can be claimed.
+    counts = node_counts.read_counts([node.id for node, _ in matches],
+                                     matching.TO_HOLD)
+    return dry_runs.DryRun(
+        _explain(matcher, rows, len(matches)), capacity.list_matching_rows(
+            matcher, profiles.Fleet.from_counts(
+                count for count, _ in counts)))
+
+
+def _list_picks(matcher: matching.Matcher, instance_uuid: str,
+                matches: list[tuple[matching.Node, values.Reservation]],
+                authorize: Callable[[values.Reservation], None]
+                ) -> Iterator[obtain.Pick]:
+    """Yield the reservations to claim.
+
+    :raises: DeadlineExceeded if only nodes that the request has lost are left.
+    """
+    for node, reservation in matches:
+        authorize(reservation)
+        yield obtain.Pick(instance_uuid, node, reservation)
+    search.check_lost(matcher)
 
 
 def _find_matches(matcher: matching.Matcher,
-                  claimable: list[values.Reservation]
-                  ) -> list[tuple[matching.Node, values.Reservation]]:
+                  find_claimable: Callable[[], list[values.Reservation]]
+                  ) -> tuple[list[tuple[matching.Node, values.Reservation]],
+                             list[_Row]]:
     """Return reservations that satisfy the request, the best rank first.
 
-    :returns: empty if concurrent requests have claimed those that matched.
-    :raises: NoMatchingNode.
+    :param find_claimable: returns the reservations that can be claimed.
+    :returns: the nodes and reservations, none if others can be claimed by now;
+        and all that can be claimed.
+    :raises: NoMatchingNode; what ``find_claimable`` raises.
     """
-    reservations = {reservation.id: reservation for reservation in claimable}
-    rows = []
+    reservations = {reservation.id: reservation
+                    for reservation in find_claimable()}
+    rows: list[_Row] = []
     for row in engine.fetch_rows(*node_counts.select_held_nodes(
             list(reservations), conf.CONF.reservations.avoid_failed)):
         columns = dict(row._mapping)
@@ -81,13 +136,18 @@ def _find_matches(matcher: matching.Matcher,
     matches = [(node, reservation) for node, reservation, reason in rows
                if reason is None and matcher.is_visible(node)
                and matcher.matches(node)]
-    if not matches and len(rows) == len(reservations):
-        raise exception.NoMatchingNode(explanation.make_verdict(
-            matcher, matcher.explain(
-                (node, reason, 1) for node, _, reason in rows)))
+    if not matches and reservations.keys() == {
+            reservation.id for reservation in find_claimable()}:
+        raise exception.NoMatchingNode(_explain(matcher, rows))
     random.shuffle(matches)
-    matches.sort(key=lambda match: matcher.rank(match[0]))
-    return matches
+    matches.sort(key=lambda match: search.rank(matcher, match[0]))
+    return matches, rows
+
+
+def _explain(matcher: matching.Matcher, rows: Iterable[_Row],
+             matching_nodes: int = 0) -> verdicts.Verdict:
+    return explanation.make_verdict(matcher, matcher.explain(
+        (node, reason, 1) for node, _, reason in rows), matching_nodes)
 
 
 def _find_claimable(uuid: str, project_id: str | None, segment: int | None

@@ -9,13 +9,11 @@ from ironic_reservations import values
 from ironic_reservations import verdicts
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import counts
-from ironic_reservations.fleet import explanation
 from ironic_reservations.matching import group_policy
+from ironic_reservations.reservations import goals
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import recounts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,17 +37,12 @@ def dry_run(matcher: matching.Matcher, limits: quotas.Limits,
     :param group: group that the node would join, or None.
     :param members: number of members of a new group; None for one node.
     """
-    candidates = matcher.spec.candidate_nodes
-    fleet = (counts.get_fresh_fleet(candidates) if matcher.pool_project is None
-             else counts.get_pool_fleet(candidates))
+    fleet = counts.get_fresh_fleet(
+        matcher.spec.candidate_nodes, use=matcher.use)
     usage = limits.count_usage()
-    if group is None or members is None:
-        matcher = membership.Place.load(group).narrow(matcher, fleet)
-        verdict = recounts.explain_hold(matcher, usage, fleet)
-        if verdict.quota is None and verdict.is_enough:
-            verdict = explanation.explain_request(usage.narrow(matcher), fleet)
-    else:
-        verdict = recounts.explain_group(
-            matcher, usage, fleet, group_policy.find_levels(group), members)
-    return DryRun(verdict, capacity.list_matching_rows(
-        comparison.find_profiles(matcher, fleet), matcher.fit_alone))
+    goal = (goals.Goal(matcher, usage=usage,
+                       place=membership.Place.load(group))
+            if group is None or members is None else goals.Goal(
+                matcher, members, group_policy.find_levels(group), usage))
+    return DryRun(goal.explain(fleet), capacity.list_matching_rows(
+        goal.narrow(fleet), fleet))

@@ -65,7 +65,7 @@ def expire_leases(limit: int | None = None,
     for reservation in reservations:
         if reservation.is_expired:
             check()
-            number += _expire(reservation)
+            number += _expire(reservation, waits=False)
     return number
 
 
@@ -92,17 +92,18 @@ def get_or_purge(
     After a 404 a reservation must not reappear, which it would if an operator
     set the node's instance_uuid again. The row is also looked for if
     the caller must not see the reservation. Otherwise the duration of the
-    response would reveal that there is one.
+    response would reveal that there is one. The reservation is read again
+    afterwards, because something that has begun on its node keeps it.
 
-    :param authorize: see ``lookup.get_reservation``.
-    :param remove: called with the instance before NotFound is raised.
+    :param authorize: raises if the caller may not do this.
+    :param remove: called with the instance if there is no reservation.
     :raises: NotFound; what ``authorize`` raises.
     """
     try:
         return lookup.get_reservation(instance_uuid, authorize)
     except exception.NotFound:
         remove([instance_uuid])
-        raise
+    return lookup.get_reservation(instance_uuid, authorize)
 
 
 def expire_or_purge(instance_uuids: Sequence[str],
@@ -155,35 +156,38 @@ def find_overdue() -> list[values.Reservation]:
          for provision_state in constants.PROVISION_STATES[state]]))
 
 
-def _expire(reservation: values.Reservation) -> bool:
+def _expire(reservation: values.Reservation, waits: bool = True) -> bool:
     """Expire a reservation and release its node.
 
-    :returns: False if work on the node has begun, or if the lease was renewed.
+    :param waits: whether to wait for a locked node until the deadline.
+    :returns: False if work on the node has begun, or if the lease was renewed;
+        or if the request has lost the node: see ``row_locks``.
     """
     return _remove(reservation, 'expire', events.EXPIRED,
                    reservation_rows.delete_expired_row,
-                   node_rows.release_untouched_node)
+                   node_rows.release_untouched_node, waits)
 
 
 def _remove(reservation: values.Reservation, ended_by: str,
             event: events.Event,
             delete: Callable[[values.Reservation], sa.Delete],
             release: Callable[[values.Reservation],
-                              tuple[sa.Update, Any]] | None = None) -> bool:
+                              tuple[sa.Update, Any]] | None = None,
+            waits: bool = True) -> bool:
     """Delete the row of a reservation, in one transaction.
 
     :param ended_by: one of ``constants.ENDS``.
     :param delete: returns the statement that deletes the row.
     :param release: returns the statement that releases the node, and its
         parameters; None to leave the node alone.
+    :param waits: see ``_expire``.
     :returns: False if the reservation has changed since it was read.
     """
     def attempt(run: transaction.Run) -> bool:
         try:
             with transaction.begin(run) as tx:
                 if release:
-                    tx.write_one(*release(reservation),
-                                 error=transaction.NodeLost)
+                    tx.write_node(*release(reservation), waits=waits)
                 delete_rows(tx, delete(reservation), [reservation],
                             ended_by, transaction.NodeLost)
                 tx.emit(event, reservation)

@@ -14,6 +14,7 @@ from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import transaction
 
@@ -30,7 +31,7 @@ def release_group(uuid: str, authorize: Callable[[values.Group], None],
     Members that were released stay released, even if other members cannot be.
 
     :param authorize: raises if the caller may not release the group.
-    :param reach: see ``releases.release_reservation``.
+    :param reach: that of the caller.
     :raises: NotFound; Conflict and DeadlineExceeded, which say how many
         members are left, also if the database fails after some were released;
         what ``authorize`` raises.
@@ -76,6 +77,7 @@ class _Progress:
         self._uuid, self._authorize = uuid, authorize
         self._reach = reach
         self._group_id: int | None = None
+        self._has_released = False
         self.members: set[int | None] = set()
         self.remaining: set[int | None] = set()
         self.refusals: dict[int | None, exception.Conflict] = {}
@@ -98,6 +100,9 @@ class _Progress:
                 member.id for member in lookup.find_members(self._group_id))
         while self._release_new(run, self._group_id):
             engine.check_deadline()
+        if not (self._has_released or self.refusals or run.unsure):
+            # A concurrent request has released all members.
+            raise membership.make_not_found(self._uuid)
 
     def _release_new(self, run: transaction.Run, group_id: int) -> bool:
         """Release members that were not refused before.
@@ -141,4 +146,5 @@ class _Progress:
             # One of them has changed since it was read. The next round reads
             # all of them again.
             return
+        self._has_released = True
         self.remaining.difference_update(member.id for member in releasable)

@@ -27,8 +27,8 @@ def update_group(uuid: str, changes: Mapping[str, Any],
 
     :param changes: ``description``, and ``lease`` in seconds from now, None
         for no expiry.
-    :param authorize: see ``groups.get_group``.
-    :param reach: see ``updates.update_reservation``.
+    :param authorize: raises if the caller may not do this.
+    :param reach: that of the caller.
     :returns: the group with its members after the change.
     :raises: NotFound; Conflict if a lease is to change and there is no such
         member, or if the project may no longer use the node of a member;

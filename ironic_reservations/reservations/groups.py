@@ -9,7 +9,6 @@ over.
 
 import collections
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import dataclasses
@@ -22,23 +21,15 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations import verdicts
 from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
-from ironic_reservations.fleet import domains
-from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
+from ironic_reservations.reservations import goals
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
-
-#: Number of times that nodes are read again after a concurrent request has
-#: taken one of them, before the group is looked up again.
-MAX_LOST = 16
 
 #: Number of groups whose members are counted by one statement.
 GROUPS_AT_ONCE = 100
@@ -62,33 +53,40 @@ def create_group(matcher: matching.Matcher, request: obtain.Request
     if group_request is None:
         raise ValueError('The request has no group')
     levels = group_policy.find_levels(group_request)
+    search = goals.Search()
 
-    def find_result(run: transaction.Run) -> values.Group | None:
+    def find(run: transaction.Run) -> values.Group | None:
         return _find_repeat(run, matcher, request, group_request)
 
-    def explain(fleet: profiles.Fleet
-                ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        return matcher, recounts.explain_group(
-            matcher, request.limits.count_usage(), fleet, levels,
-            len(request.instances))
+    def make(run: transaction.Run) -> values.Group:
+        goal = goals.Goal(matcher, len(request.instances), levels,
+                          request.count_usage(run),
+                          membership.Place.clear_new(group_request))
+        return transaction.write_first(
+            search.find(goal),
+            lambda nodes: _hold_members(run, goal, request, nodes))
 
-    finder = recounts.Finder(matcher.spec, explain, counts_candidates=True)
+    return transaction.find_or_make(find, make, request.actor)
 
-    def list_choices(usage: quotas.Usage, search_failed: bool
-                     ) -> Iterator[obtain.Choice]:
-        place = membership.Place.clear_new(group_request)
-        for picks in list_picks(matcher, finder.next_fleet(search_failed),
-                                request.instances, levels, usage):
-            yield obtain.Choice(picks, place)
 
-    def make_result(tx: transaction.Transaction,
-                    reservations: list[values.Reservation]
-                    ) -> values.Group:
-        row = tx.execute(group_rows.select_group(group_request.uuid)).one()
+def _hold_members(run: transaction.Run, goal: goals.Goal,
+                  request: obtain.Request, nodes: Sequence[matching.Node]
+                  ) -> values.Group:
+    """Hold the nodes of a new group.
+
+    :param nodes: in the order of segments.
+    :raises: as ``obtain.hold_picks``.
+    """
+    picks = sorted((obtain.Pick(
+        instance_uuid, node, segment=goal.levels.find_segment(number))
+        for number, (instance_uuid, node) in enumerate(
+            zip(request.instances, nodes, strict=True))),
+        key=lambda pick: pick.node.id)
+    with obtain.hold_picks(run, goal.matcher, request, picks, goal.place) as (
+            tx, reservations):
+        row = tx.execute(group_rows.select_group(
+            str(reservations[0].group_uuid))).one()
         return values.Group(**row._mapping, members=tuple(reservations))
-
-    return obtain.obtain_nodes(matcher, request, find_result, list_choices,
-                               make_result)
 
 
 def _find_repeat(run: transaction.Run, matcher: matching.Matcher,
@@ -138,66 +136,6 @@ def _renew_members(run: transaction.Run, matcher: matching.Matcher,
                 updates.write_changes(run, member, {'lease': request.lease},
                                       events.RENEWED, member.host)
     return _read_members(group)
-
-
-def list_picks(matcher: matching.Matcher, fleet: profiles.Fleet,
-               instances: Sequence[str], levels: group_policy.Levels,
-               usage: quotas.Usage) -> Iterator[list[obtain.Pick]]:
-    """Yield nodes for all members, at first without suspect ones.
-
-    Before others, it tries with nodes of the project's pools alone.
-
-    The order of candidates precedes suspicion, and a soft policy.
-
-    :param instances: of the members.
-    """
-    is_ordered = bool(matcher.spec.candidate_order)
-    if (is_ordered and levels.inner_by is None
-            and levels.policy not in group_policy.HARD):
-        levels = group_policy.Levels()
-    ownerships = [matcher.ownership]
-    if (not is_ordered and matcher.pool_project is None
-            and fleet.has_pool(matcher.ownership.project_id)):
-        ownerships.insert(0, dataclasses.replace(
-            matcher.ownership, kind='pool'))
-    for with_suspects in [True] if is_ordered else [False, True]:
-        for ownership in ownerships:
-            free_nodes = domains.get_domains(
-                dataclasses.replace(usage.narrow(matcher),
-                                    ownership=ownership),
-                fleet, levels, with_suspects)
-            yield from _list_picks(free_nodes, instances, levels, usage)
-        if not fleet.suspects:
-            break
-
-
-def _list_picks(free_nodes: domains.Domains, instances: Sequence[str],
-                levels: group_policy.Levels, usage: quotas.Usage
-                ) -> Iterator[list[obtain.Pick]]:
-    """Yield nodes for all members, those in the best domains first.
-
-    A domain whose nodes were lost to concurrent requests is read again,
-    because it may have more free nodes. A domain with too few nodes is
-    corrected, so that the next plan uses other domains.
-    """
-    for _ in range(MAX_LOST):
-        while (plan := free_nodes.plan_group(
-                len(instances), usage.class_rooms)):
-            nodes = free_nodes.choose_nodes(plan)
-            if all(len(nodes[name]) == number
-                   for name, number in plan.members.items()):
-                break
-            engine.check_deadline()
-        else:
-            return
-        members = [node for batch in nodes.values() for node in batch]
-        yield sorted((
-            obtain.Pick(instance_uuid, node, segment=(
-                number // levels.segment_size
-                if levels.inner_by else None))
-            for number, (instance_uuid, node) in enumerate(
-                zip(instances, members, strict=True))),
-            key=lambda pick: pick.node.id)
 
 
 def _read_members(group: values.Group) -> values.Group:
@@ -283,7 +221,7 @@ def find_groups(limit: int, reach: values.Ownership = values.ALL,
 
 
 def _count_members(rows: Sequence[sa.Row[Any]]) -> list[values.Group]:
-    """Return those groups that have members, with what is counted of them."""
+    """Return the groups that have members, with their counts."""
     places: collections.defaultdict[
         int, collections.Counter[tuple[int | None, str | None]]] = (
         collections.defaultdict(collections.Counter))

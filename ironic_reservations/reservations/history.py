@@ -21,9 +21,9 @@ from ironic_reservations.reservations import transaction
 class Filters:
     """Which reservations to list; None for any.
 
-    :param reach: see ``history_rows.select_ended``.
-    :param node: UUID or name of a node. If no node has the name, nodes that
-        had it.
+    :param reach: that of the caller.
+    :param node: UUID or name of a node. If no node that the caller sees has
+        the name, nodes that had it.
     :param instance_uuid: in lower case.
     :param ended_after: in seconds before now, or a time in UTC.
     """
@@ -46,8 +46,10 @@ def find_ended(filters: Filters, after: tuple[datetime.datetime, int] | None,
     if filters.node is not None:
         node = filters.node.strip()
         if not uuidutils.is_uuid_like(node):
-            for row in engine.fetch_rows(history_rows.select_node_uuids(node)):
-                node = row.uuid
+            for uuid, *projects in engine.fetch_rows(
+                    history_rows.select_named(node)):
+                if filters.reach.covers(*projects):
+                    node = uuid
         query = query.where(history_rows.is_node(node))
     for name in ('instance_uuid', 'project_id'):
         if (value := getattr(filters, name)) is not None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds a node for one instance, the best fit that is free."""
 
-from collections.abc import Iterator
 import time
 from typing import Any
 
@@ -9,15 +8,11 @@ from ironic_reservations import events
 from ironic_reservations import matching
 from ironic_reservations import metrics
 from ironic_reservations import values
-from ironic_reservations import verdicts
 from ironic_reservations.db import reservation_rows
-from ironic_reservations.fleet import profiles
-from ironic_reservations.fleet import search
+from ironic_reservations.reservations import goals
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
 
@@ -46,42 +41,36 @@ def hold_node(matcher: matching.Matcher, request: obtain.Request
     [instance_uuid] = request.instances
     joins_segment = (request.group is not None
                      and request.group.segment is not None)
+    search = goals.Search()
 
-    def find_result(run: transaction.Run) -> values.Reservation | None:
+    def find(run: transaction.Run) -> values.Reservation | None:
         # A failed attempt shows that the request may be repeated: the
         # instance is a unique key. A repeat would find its segment full.
         return (find_repeat(run, matcher, request)
                 if run.tries or joins_segment else None)
 
-    def explain(fleet: profiles.Fleet
-                ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        policy_matcher = membership.Place.load(request.group).narrow(
-            matcher, fleet)
-        return policy_matcher, recounts.explain_hold(
-            policy_matcher, request.limits.count_usage(), fleet)
+    def make(run: transaction.Run) -> values.Reservation:
+        goal = goals.Goal(matcher, usage=request.count_usage(run),
+                          place=membership.Place.clear(request.group))
+        return transaction.write_first(
+            search.find(goal), lambda nodes: hold_pick(
+                run, matcher, request, obtain.Pick(instance_uuid, nodes[0]),
+                goal.place))
 
-    finder = recounts.Finder(matcher.spec, explain)
-
-    def list_choices(usage: quotas.Usage, search_failed: bool
-                     ) -> Iterator[obtain.Choice]:
-        place = membership.Place.clear(request.group)
-        fleet = finder.next_fleet(search_failed)
-        for node in search.find_nodes(
-                place.narrow(usage.narrow(matcher), fleet), fleet):
-            yield obtain.Choice([obtain.Pick(instance_uuid, node)], place)
-
-    reservation, is_new = obtain.obtain_nodes(
-        matcher, request, find_result, list_choices, take_one)
+    reservation, is_new = transaction.find_or_make(find, make, request.actor)
     if is_new:
         metrics.record_hold(time.monotonic() - start)
     return reservation, is_new
 
 
-def take_one(tx: transaction.Transaction,
-             reservations: list[values.Reservation]) -> values.Reservation:
-    """Return the only one of new reservations."""
-    [reservation] = reservations
-    return reservation
+def hold_pick(run: transaction.Run, matcher: matching.Matcher,
+              request: obtain.Request, pick: obtain.Pick,
+              place: membership.Place, waits: bool = False
+              ) -> values.Reservation:
+    """Hold one node; see ``obtain.hold_picks``."""
+    with obtain.hold_picks(run, matcher, request, [pick], place, waits) as (
+            _, [reservation]):
+        return reservation
 
 
 def find_repeat(run: transaction.Run, matcher: matching.Matcher,

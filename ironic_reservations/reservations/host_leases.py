@@ -19,6 +19,7 @@ from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import host_rows
 from ironic_reservations.reservations import transaction
+from ironic_reservations.shared import text
 
 LOG = log.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def acquire_lease(host: str, holder: str, ttl: int) -> HostLease:
     if before is None or before.holder != holder:
         LOG.info('Process %(holder)s has acquired the lease of host %(host)s; '
                  'the previous holder was %(before)s',
-                 {'host': host, 'holder': holder,
+                 {'host': text.escape_controls(host), 'holder': holder,
                   'before': before and before.holder})
     return lease
 
@@ -149,7 +150,8 @@ def delete_expired_lease(host: str) -> None:
                 host, lease.holder, MAX_TTL))
 
     transaction.run_request(attempt)
-    LOG.info('The expired lease of host %s was deleted', host)
+    LOG.info('The expired lease of host %s was deleted',
+             text.escape_controls(host))
 
 
 def give_up_lease(host: str, holder: str) -> None:
@@ -171,7 +173,7 @@ def give_up_lease(host: str, holder: str) -> None:
 
     transaction.run_request(attempt)
     LOG.info('Process %(holder)s has given up the lease of host %(host)s',
-             {'host': host, 'holder': holder})
+             {'host': text.escape_controls(host), 'holder': holder})
 
 
 def _make_not_found(host: str) -> exception.NotFound:

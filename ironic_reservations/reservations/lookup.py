@@ -25,7 +25,7 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.shared import constants
 from ironic_reservations.shared import resources
 
-#: The values as which NULL is sorted, by column.
+#: The values that stand for NULL when rows are sorted, by column.
 NULL_VALUES = reservation_rows.NULL_VALUES
 
 
@@ -53,7 +53,7 @@ def _get_live(instance_uuid: str, reach: values.Ownership = values.ALL
               ) -> values.Reservation:
     """Return the reservation of an instance, unless it has expired.
 
-    :param reach: see ``reservation_rows.select_live``.
+    :param reach: that of the caller.
     :raises: NotFound.
     """
     query = reservation_rows.select_live(reach, reservation_rows.VIEW)
@@ -152,7 +152,7 @@ def find_members(group_id: int, after: int = -1, limit: int | None = None
 class Filters:
     """Which reservations to list; None for any.
 
-    :param reach: see ``reservation_rows.select_live``.
+    :param reach: that of the caller.
     :param state: one of ``constants.STATES``.
     :param node: UUID or name of a node.
     :param resource_class: in any spelling.

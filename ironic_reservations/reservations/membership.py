@@ -203,7 +203,7 @@ class Place:
              request_digest: str | None = None) -> int | None:
         """Write the group's row, before the rows of its new members.
 
-        :param request_digest: see ``models.Group``.
+        :param request_digest: equal for equal requests for the group.
         :returns: the id of the group's row; None without a group.
         :raises: ConcurrentChange if the group has changed since it was read;
             DBDuplicateEntry if a concurrent request has created it.

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes notices: what is wrong with nodes, or will be done to them.
 
-A write that newly keeps requests off a node first changes ``updated_at`` of
-the node, so that it conflicts with a concurrent hold of the node, on every
-member of a cluster. One of the two waits for the other or starts over; a hold
-that comes second finds the cordon. Nodes are written in the order of their
-ids, as in all transactions, and before the rows of notices.
+A write that newly keeps requests off nodes touches them first: see
+``transaction.Transaction.touch_nodes``.
 """
 
-from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -17,6 +13,7 @@ import itertools
 from typing import Any
 
 from oslo_db import exception as db_exc
+from oslo_log import log
 import sqlalchemy as sa
 
 from ironic_reservations import conf
@@ -25,11 +22,18 @@ from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import notice_rows
+from ironic_reservations.reservations import notice_lookup
 from ironic_reservations.reservations import targets
 from ironic_reservations.reservations import transaction
+from ironic_reservations.shared import text
+
+LOG = log.getLogger(__name__)
 
 #: Columns that change the effect of a notice, not only its texts.
 EFFECTS = frozenset({'cordon', 'starts_at', 'ends_at'})
+
+#: The present. As ``ends_at`` it closes a notice.
+AT_ONCE = datetime.timedelta()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +45,8 @@ class Request:
     :param nodes: UUIDs and names; empty if ``domain`` is given.
     :param domain: key of a domain (see ``group_policy.find_domain``) and its
         value: all present nodes of this domain.
-    :param starts_at: UTC; None for now.
-    :param ends_at: UTC; None for no end.
+    :param starts_at: None for now.
+    :param ends_at: None for no end.
     :param digest: equal for equal requests.
     :param created_by: user.
     :param is_failed_build: whether a compute service records a failed build.
@@ -53,8 +57,8 @@ class Request:
     cordon: bool
     nodes: tuple[str, ...]
     domain: tuple[str, str] | None
-    starts_at: datetime.datetime | None
-    ends_at: datetime.datetime | None
+    starts_at: values.Time | None
+    ends_at: values.Time | None
     category: str | None
     description: str | None
     ticket: str | None
@@ -67,40 +71,29 @@ def create_notices(request: Request, authority: targets.Authority
                    ) -> tuple[list[values.Notice], bool]:
     """Create a notice for each node of a request, or none.
 
-    :returns: the notices, and whether this call has made them. A failed build
-        on a node with an open notice of one prolongs that notice.
+    :returns: the notices, and whether this call has made them. For a failed
+        build see ``_record_failed_build``.
     :raises: InvalidInput for an unknown node, an empty domain, too many nodes,
         or times in the wrong order; NotAuthorized; Conflict if another request
-        has used the UUID, or the project has already reported a fault of a
-        node; DeadlineExceeded.
+        has used the UUID, the project has already reported a fault of a
+        node, or a node has too many notices; DeadlineExceeded.
     """
-    def attempt(run: transaction.Run) -> tuple[list[values.Notice], bool]:
-        present = _read(notice_rows.has_text('uuid', request.uuid))
-        if present:
-            _check_repeat(request, authority, present)
-            return present, False
+    def find(run: transaction.Run) -> tuple[list[values.Notice], bool] | None:
+        present = notice_lookup.read_notices(
+            notice_rows.has_text('uuid', request.uuid))
+        if not present:
+            return None
+        _check_repeat(request, authority, present)
+        return present, False
+
+    def make(run: transaction.Run) -> tuple[list[values.Notice], bool]:
         nodes = _find_targets(request, authority)
         if request.is_failed_build:
-            if not conf.CONF.reservations.avoid_failed:
-                return [], False
-            notices = _prolong(run, request, nodes[0])
-            if notices:
-                return notices, False
-        _check_times(request.starts_at, request.ends_at)
+            return _record_failed_build(run, request, nodes[0])
+        _check_room(request, authority, nodes)
         return _insert(run, request, authority, nodes), True
 
-    return transaction.run_request(attempt)
-
-
-def _read(*where: sa.ColumnElement[bool], reach: values.Ownership = values.ALL,
-          limit: int | None = None) -> list[values.Notice]:
-    """Return notices in the order of creation.
-
-    :param reach: see ``notice_rows.select_notices``.
-    """
-    return [values.Notice(**row._mapping) for row in engine.fetch_rows(
-        notice_rows.select_notices(
-            *where, reach=reach).limit(limit))]
+    return transaction.find_or_make(find, make)[0]
 
 
 def _check_repeat(request: Request, authority: targets.Authority,
@@ -114,6 +107,13 @@ def _check_repeat(request: Request, authority: targets.Authority,
                 authority.may_write(notice) or authority.is_reporter(notice)):
             raise exception.Conflict(
                 f'Notices {request.uuid} already exist, of another request.')
+    names = [notice.node_name or notice.node_uuid
+             for notice in present if not notice.has_node]
+    if names:
+        raise exception.Conflict(
+            f'Notices {request.uuid} are of nodes that were deleted since; '
+            f'use another uuid if they were enrolled again: '
+            f'{", ".join(names)}')
 
 
 def _find_targets(request: Request, authority: targets.Authority
@@ -151,30 +151,103 @@ def _find_targets(request: Request, authority: targets.Authority
     return nodes
 
 
-def _check_times(starts_at: datetime.datetime | None,
-                 ends_at: datetime.datetime | None) -> None:
+def _check_times(starts_at: datetime.datetime,
+                 ends_at: datetime.datetime | None, now: datetime.datetime
+                 ) -> None:
     """Check that a notice ends after it starts, and after now.
 
     :raises: InvalidInput.
     """
-    if ends_at is None:
-        return
-    [[now]] = engine.fetch_rows(sa.select(notice_rows.NOW))
-    if ends_at <= max(starts_at or now, now):
+    if ends_at is not None and ends_at <= max(starts_at, now):
         raise exception.InvalidInput(
             'ends_at', 'must be later than starts_at and than now',
             got=f'{ends_at.isoformat()}Z')
 
 
-def _prolong(run: transaction.Run, request: Request, node: targets.Target
-             ) -> list[values.Notice]:
-    """Prolong the open notice of a failed build of a node, if it has one."""
-    notices = _read(notice_rows.is_failed_build_on(node.id, node.uuid),
-                    limit=1)
-    return notices and _write_changes(run, notices, {
-        'ends_at': notice_rows.later_end(
-            conf.CONF.reservations.avoid_failed),
-        'description': request.description})
+def _check_room(request: Request, authority: targets.Authority,
+                nodes: Sequence[targets.Target]) -> None:
+    """Check that no node has too many notices.
+
+    :raises: Conflict.
+    """
+    limit = conf.CONF.reservations.max_notices
+    if request.cordon and not authority.reach.is_limited:
+        # Reports must not prevent an operator's cordon.
+        limit *= 2
+    full = [name for name, in engine.fetch_rows(notice_rows.select_full(
+        [node.id for node in nodes], limit))]
+    if full:
+        raise exception.Conflict(
+            f'At most {limit} planned and open notices of a node are allowed '
+            f'(see [reservations] max_notices). Change or close one of each '
+            f'of these nodes instead: {", ".join(full)}')
+
+
+def _record_failed_build(run: transaction.Run, request: Request,
+                         node: targets.Target
+                         ) -> tuple[list[values.Notice], bool]:
+    """Record a failed build, or prolong the open notice of one.
+
+    A notice whose cordon or end an operator has changed stays as it is.
+
+    :returns: the notice, and whether it is new. There is none if the node is
+        no longer reserved, or too many nodes are marked for the project.
+    :raises: ConcurrentChange.
+    """
+    seconds = conf.CONF.reservations.avoid_failed
+    holders = engine.fetch_rows(notice_rows.select_holders([node.id]))
+    if not seconds or not holders:
+        return [], False
+    notices = notice_lookup.read_notices(
+        notice_rows.is_failed_build_on(node.id, node.uuid), limit=1)
+    if not notices:
+        notices = _mark_node(run, request, node, holders[0].project_id,
+                             holders[0].instance_uuid)
+        return notices, bool(notices)
+    if notices[0].cordon or notices[0].ends_at is None:
+        return notices, False
+    with transaction.begin(run) as tx:
+        return _write_changes(tx, notices, {
+            'ends_at': notice_rows.later_end(seconds),
+            'description': request.description}), False
+
+
+def _mark_node(run: transaction.Run, request: Request, node: targets.Target,
+               project_id: str | None, instance_uuid: str
+               ) -> list[values.Notice]:
+    """Insert the notice of a failed build, unless there are too many.
+
+    :raises: ConcurrentChange.
+    """
+    limit = conf.CONF.reservations.avoid_failed_nodes
+    try:
+        with transaction.begin(run) as tx:
+            if project_id is not None:
+                # Concurrent requests of the project wait, and see this one.
+                tx.write_project(project_id)
+            if tx.execute(notice_rows.select_notices(
+                    notice_rows.is_failed_build_on(node.id, node.uuid)
+                    ).limit(1)).first():
+                raise transaction.ConcurrentChange()
+            if limit and project_id is not None:
+                [[number]] = tx.execute(
+                    notice_rows.count_failed_builds(project_id))
+                if number >= limit:
+                    LOG.warning(
+                        'Did not mark node %s after a failed build of '
+                        'instance %s: %d nodes are marked for project %s '
+                        'already. Either its requests or many machines are '
+                        'wrong. See [reservations] avoid_failed_nodes.',
+                        node.uuid, instance_uuid, number,
+                        text.escape_controls(project_id))
+                    return []
+            tx.execute(notice_rows.INSERT.values(
+                _find_times(tx, request)
+                | _make_columns(request, 0, node, project_id)))
+            return _read_back(tx, events.NOTICE_CREATED,
+                              notice_rows.has_text('uuid', request.uuid))
+    except db_exc.DBDuplicateEntry:
+        raise transaction.ConcurrentChange()
 
 
 def _insert(run: transaction.Run, request: Request,
@@ -183,18 +256,19 @@ def _insert(run: transaction.Run, request: Request,
     """Insert the notices in one transaction.
 
     :raises: Conflict if the project has already reported a fault of a node;
-        ConcurrentChange.
+        InvalidInput for times in the wrong order; ConcurrentChange.
     """
     project_id = authority.reach.project_id
     reports = [node for node in nodes if not authority.may_write(node)]
     try:
         with transaction.begin(run) as tx:
+            times = _find_times(tx, request)
             if reports:
                 tx.write_project(project_id)
             if request.cordon:
                 tx.touch_nodes((node.id, node.uuid) for node in nodes)
             for number, node in enumerate(nodes):
-                tx.execute(notice_rows.INSERT.values(_make_columns(
+                tx.execute(notice_rows.INSERT.values(times | _make_columns(
                     request, number, node,
                     project_id if node in reports else None)))
             for row in tx.execute(notice_rows.select_faults(
@@ -209,22 +283,31 @@ def _insert(run: transaction.Run, request: Request,
         raise transaction.ConcurrentChange()
 
 
+def _find_times(tx: transaction.Transaction, request: Request
+                ) -> dict[str, datetime.datetime | None]:
+    """Return the times of new notices.
+
+    :raises: InvalidInput.
+    """
+    starts_at = transaction.find_time(
+        'starts_at', request.starts_at, tx.now) or tx.now
+    ends_at = transaction.find_time('ends_at', (
+        datetime.timedelta(0, conf.CONF.reservations.avoid_failed)
+        if request.is_failed_build else request.ends_at), tx.now)
+    _check_times(starts_at, ends_at, tx.now)
+    return {'starts_at': starts_at, 'ends_at': ends_at}
+
+
 def _make_columns(request: Request, number: int, node: targets.Target,
                   project_id: str | None) -> dict[str, Any]:
     return {
         'uuid': request.uuid, 'number': number, 'kind': request.kind,
         'cordon': request.cordon, 'node_id': node.id, 'node_uuid': node.uuid,
-        'node_name': node.name,
-        'starts_at': request.starts_at or notice_rows.NOW,
-        'ends_at': (notice_rows.seconds_from_now(
-                        conf.CONF.reservations.avoid_failed)
-                    if request.is_failed_build
-                    else request.ends_at),
-        'category': request.category, 'description': request.description,
-        'ticket': request.ticket, 'project_id': project_id,
+        'node_name': node.name, 'category': request.category,
+        'description': request.description, 'ticket': request.ticket,
+        'project_id': project_id,
         'is_failed_build': request.is_failed_build,
-        'created_by': request.created_by, 'request_digest': request.digest,
-        'created_at': notice_rows.NOW}
+        'created_by': request.created_by, 'request_digest': request.digest}
 
 
 def _read_back(tx: transaction.Transaction, event: events.Event,
@@ -250,7 +333,7 @@ def update_notices(uuid: str, node: str | None, changes: Mapping[str, Any],
     """Change the notices of a request, all or none.
 
     :param node: UUID or name of the node whose notice to change; None for all.
-    :param changes: values by column. ``ends_at`` may be ``now``.
+    :param changes: values by column.
     :raises: NotFound if the caller sees none; NotAuthorized if the caller may
         not change one; Conflict if one is closed, and not only its texts
         change; InvalidInput; DeadlineExceeded.
@@ -260,23 +343,36 @@ def update_notices(uuid: str, node: str | None, changes: Mapping[str, Any],
         where.append(notice_rows.is_on_node(node))
 
     def attempt(run: transaction.Run) -> list[values.Notice]:
-        notices = _read(*where, reach=authority.reach)
+        notices = notice_lookup.read_notices(*where, reach=authority.reach)
         if not notices:
             raise exception.NotFound(
                 f'No notice {uuid} could be found.' if node is None else
                 f'No notice {uuid} of node {node} could be found.')
-        if (run.unsure and changes.get('ends_at') == 'now'
+        if (run.unsure and changes.get('ends_at') == AT_ONCE
                 and all(notice.state == 'closed' for notice in notices)):
             # The COMMIT whose response was lost has succeeded.
             return notices
+        if node is None and EFFECTS & changes.keys():
+            notices = [notice for notice in notices if notice.has_node]
+            if not notices:
+                raise exception.Conflict(
+                    f'The nodes of notices {uuid} no longer exist; only texts '
+                    f'can be changed.')
         for notice in notices:
             _check_change(notice, changes, authority)
-        if EFFECTS & changes.keys() and changes.get('ends_at') != 'now':
-            for times in {(changes.get('starts_at', notice.starts_at),
-                           changes.get('ends_at', notice.ends_at))
-                          for notice in notices}:
-                _check_times(*times)
-        return _write_changes(run, notices, changes)
+        with transaction.begin(run) as tx:
+            columns = {**changes, **{
+                name: transaction.find_time(name, changes[name], tx.now)
+                for name in {'starts_at', 'ends_at'} & changes.keys()}}
+            if EFFECTS & changes.keys() and changes.get('ends_at') != AT_ONCE:
+                for notice in notices:
+                    _check_times(columns.get('starts_at', notice.starts_at),
+                                 columns.get('ends_at', notice.ends_at),
+                                 tx.now)
+            tx.touch_nodes((notice.node_id, notice.node_uuid)
+                           for notice in notices
+                           if _keeps_off(notice, changes))
+            return _write_changes(tx, notices, columns)
 
     return transaction.run_request(attempt)
 
@@ -302,23 +398,19 @@ def _check_change(notice: values.Notice, changes: Mapping[str, Any],
             f'can be changed.')
 
 
-def _write_changes(run: transaction.Run, notices: Sequence[values.Notice],
-                   changes: Mapping[str, Any]) -> list[values.Notice]:
-    """Change notices in one transaction.
+def _write_changes(tx: transaction.Transaction,
+                   notices: Sequence[values.Notice],
+                   columns: Mapping[str, Any]) -> list[values.Notice]:
+    """Change notices, and return them.
 
     :raises: ConcurrentChange if the times or the cordon of one are no longer
         as they were read, so that it may be unknown which nodes to touch.
     """
-    columns = {name: notice_rows.NOW if value == 'now' else value
-               for name, value in changes.items()}
-    with transaction.begin(run) as tx:
-        tx.touch_nodes((notice.node_id, notice.node_uuid)
-                       for notice in notices if _keeps_off(notice, changes))
-        for notice in notices:
-            tx.write_one(notice_rows.update_notice(
-                notice, columns, bool(EFFECTS & changes.keys())))
-        return _read_back(tx, events.NOTICE_CHANGED, notice_rows.has_id(
-            notice.id for notice in notices))
+    for notice in notices:
+        tx.write_one(notice_rows.update_notice(
+            notice, columns, bool(EFFECTS & columns.keys())))
+    return _read_back(tx, events.NOTICE_CHANGED, notice_rows.has_id(
+        notice.id for notice in notices))
 
 
 def _keeps_off(notice: values.Notice, changes: Mapping[str, Any]) -> bool:
@@ -326,64 +418,34 @@ def _keeps_off(notice: values.Notice, changes: Mapping[str, Any]) -> bool:
     if not changes.get('cordon', notice.cordon):
         return False
     return (not notice.cordon or 'starts_at' in changes
-            or changes.get('ends_at', 'now') != 'now')
-
-
-@engine.retry
-def find_last_id(uuid: str, reach: values.Ownership) -> int:
-    """Return the id of the last notice with a UUID that is a marker.
-
-    :raises: InvalidInput if there is none.
-    """
-    notices = _read(notice_rows.has_text('uuid', uuid),
-                    reach=reach)
-    if not notices:
-        raise exception.InvalidInput('marker', 'must be the UUID of a notice',
-                                     got=uuid)
-    return notices[-1].id
-
-
-@engine.retry
-def find_notices(filters: Mapping[str, str], reach: values.Ownership,
-                 after: int | None, limit: int) -> list[values.Notice]:
-    """Return a page of notices, in the order of creation.
-
-    :param filters: values of ``uuid``, ``node`` (UUID or name), ``kind``,
-        ``state`` and ``ticket``.
-    :param reach: see ``notice_rows.select_notices``.
-    :param after: id of the last notice of the page before.
-    """
-    conditions = {'node': notice_rows.is_on_node,
-                  'state': notice_rows.is_in_state}
-    where = [conditions[name](value) if name in conditions
-             else notice_rows.has_text(name, value)
-             for name, value in filters.items()]
-    if after is not None:
-        where.append(notice_rows.is_after(after))
-    return _read(*where, reach=reach, limit=limit)
-
-
-@engine.retry
-def find_on_nodes(node_ids: Collection[int], reach: values.Ownership
-                  ) -> dict[int, list[values.Notice]]:
-    """Return the planned and the open notices of nodes, by the node's id.
-
-    :param reach: see ``notice_rows.select_notices``.
-    """
-    notices: dict[int, list[values.Notice]] = {}
-    for notice in _read(notice_rows.affects(node_ids), reach=reach):
-        notices.setdefault(notice.node_id, []).append(notice)
-    return notices
+            or changes.get('ends_at', AT_ONCE) != AT_ONCE)
 
 
 def sweep() -> int:
-    """Delete notices that were closed long ago; return their number."""
+    """Delete notices that were closed long ago; return their number.
+
+    Those whose node no longer exists end now.
+    """
+    while transaction.run_request(_end_lost):
+        pass
     return transaction.delete_old(
         notice_rows.notices.c.ends_at, conf.CONF.reservations.notice_history)
 
 
-@engine.retry
-def count_notices() -> dict[tuple[str, str], int]:
-    """Return the numbers of planned and open notices by kind and state."""
-    return {(kind, state): number for kind, state, number
-            in engine.fetch_rows(notice_rows.COUNT)}
+def _end_lost(run: transaction.Run) -> int:
+    """Set the end of notices whose node no longer exists; return how many."""
+    notices = notice_lookup.read_notices(
+        notice_rows.LOST, limit=transaction.DELETED_AT_ONCE)
+    if not notices:
+        return 0
+    with transaction.begin(run) as tx:
+        number = tx.execute(
+            notice_rows.end(notice.id for notice in notices)).rowcount
+        now = tx.now
+    for notice in notices if number else ():
+        if notice.cordon and notice.starts_at <= now:
+            LOG.warning(
+                'Node %(node)s no longer exists, so its cordon has ended: '
+                'notice %(notice)s',
+                {'node': notice.node_uuid, 'notice': notice.uuid})
+    return len(notices)

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the nodes of a request: of an instance, of a group, or of a claim."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import datetime
-import typing
 from typing import Any
-from typing import TypeVar
 
 from oslo_db import exception as db_exc
 
@@ -25,8 +23,6 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import transaction
-
-Result = TypeVar('Result')
 
 # Columns of a claimed reservation that the new reservation keeps.
 _GROUP_COLUMNS = ('group_id', 'domain', 'segment', *(
@@ -75,80 +71,37 @@ class Request:
     digests: tuple[str, ...] = ()
     limits: quotas.Limits = quotas.Limits()
 
+    def count_usage(self, run: transaction.Run) -> quotas.Usage:
+        """Return the usage of the limits, from the second attempt on.
+
+        A request that succeeds at once needs only the count at its end.
+        """
+        return self.limits.count_usage() if run.tries else quotas.Usage()
+
     @property
     def actor(self) -> values.Actor:
         """The compute host that sends the request."""
         return values.Actor(self.assignment.host, self.holder)
 
 
-class Choice(typing.NamedTuple):
-    """Nodes to hold together, and the group that the reservations join.
-
-    :param picks: sorted by the ids of their nodes. All are held, or none.
-    """
-
-    picks: Sequence[Pick]
-    place: membership.Place = membership.Place()
-
-
-def obtain_nodes(
-        matcher: matching.Matcher, request: Request,
-        find_result: Callable[[transaction.Run], Result | None],
-        list_choices: Callable[[quotas.Usage, bool], Iterable[Choice]],
-        make_result: Callable[[transaction.Transaction,
-                               list[values.Reservation]], Result]
-) -> tuple[Result, bool]:
-    """Hold nodes, or find those that a repeated request already holds.
-
-    :param matcher: each node must satisfy it.
-    :param find_result: returns the result of a repeated request, or None.
-    :param list_choices: yields alternatives, the best first. Only reads.
-        Parameters: the usage of the project's limits, and whether the last
-        search has yielded no choice.
-    :param make_result: returns the result of new reservations.
-    :returns: the result, and whether this call has made it.
-    :raises: what the functions raise; PreconditionFailed if the actor does
-        not hold the host's lease; QuotaExceeded; DeadlineExceeded.
-    """
-    search_failed = False
-
-    def attempt(run: transaction.Run) -> tuple[Result, bool]:
-        nonlocal search_failed
-        result = find_result(run)
-        if result is not None:
-            return result, False
-        # A request that succeeds at once needs only the count at its end.
-        usage = request.limits.count_usage() if run.tries else quotas.Usage()
-        is_empty = True
-        for choice in list_choices(usage, search_failed):
-            search_failed = is_empty = False
-            try:
-                result = _hold_picks(run, matcher, request, choice,
-                                     make_result)
-            except transaction.NodeLost:
-                engine.check_deadline()
-                continue
-            counts.record_holds(pick.node for pick in choice.picks
-                                if pick.source is None)
-            return result, True
-        search_failed = is_empty
-        raise transaction.ConcurrentChange()
-
-    return transaction.run_request(attempt, request.actor)
-
-
-def _hold_picks(run: transaction.Run, matcher: matching.Matcher,
-                request: Request, choice: Choice,
-                make_result: Callable[[transaction.Transaction,
-                                       list[values.Reservation]], Result]
-                ) -> Result:
+@contextlib.contextmanager
+def hold_picks(run: transaction.Run, matcher: matching.Matcher,
+               request: Request, picks: Sequence[Pick],
+               place: membership.Place,
+               waits: bool = False
+               ) -> Iterator[tuple[transaction.Transaction,
+                                   list[values.Reservation]]]:
     """Hold nodes in one transaction, which locks in the common order.
 
-    See ``transaction``.
+    See ``transaction``. The caller may read in it before it is committed.
 
-    :raises: NodeLost, ConcurrentChange.
+    :param matcher: each node must satisfy it.
+    :param picks: sorted by the ids of their nodes. All are held, or none.
+    :param place: the group that the reservations join.
+    :param waits: whether to wait for a locked node until the deadline, because
+        there is no alternative.
+    :raises: NodeLost, ConcurrentChange; QuotaExceeded.
     """
-    picks, place = choice
     try:
         with transaction.begin(run) as tx:
             request.limits.lock(tx)
@@ -156,13 +109,11 @@ def _hold_picks(run: transaction.Run, matcher: matching.Matcher,
                 if number:
                     # The statement may have to wait for each of them.
                     engine.check_deadline()
-                statement, parameters = node_rows.hold_node(
+                result = tx.write_node(*node_rows.hold_node(
                     pick.node, matcher, pick.instance_uuid,
                     pick.source.id if pick.source else None,
                     {} if pick.source
-                    else place.find_domain_traits(pick.node))
-                result = tx.write_one(statement, parameters,
-                                      transaction.NodeLost)
+                    else place.find_domain_traits(pick.node)), waits=waits)
             now = functions.read_utcnow(tx.connection, result)
             group_id = place.join(tx, *request.digests[:1])
             for pick in picks:
@@ -179,12 +130,13 @@ def _hold_picks(run: transaction.Run, matcher: matching.Matcher,
                                   matcher.spec)
             for reservation in reservations:
                 tx.emit(events.HELD, reservation)
-            return make_result(tx, reservations)
+            yield tx, reservations
     except db_exc.DBDuplicateEntry:
         # An instance already holds a node, a concurrent request has created
         # the group, or there is an expired or stale row.
         expiry.clear_duplicate(run, [pick.instance_uuid for pick in picks],
                                [pick.node.id for pick in picks])
+    counts.record_holds(pick.node for pick in picks if pick.source is None)
 
 
 def _make_reservation(matcher: matching.Matcher, request: Request, pick: Pick,

@@ -9,18 +9,13 @@ from oslo_db import exception as db_exc
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations import verdicts
 from ironic_reservations.db import engine
 from ironic_reservations.db import pool_rows
-from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import obtain
+from ironic_reservations.reservations import goals
 from ironic_reservations.reservations import pools
-from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import transaction
 
 
@@ -29,7 +24,7 @@ def add_node(uuid: str, name: str, authorize: Callable[[values.Pool], None],
     """Let a node join a pool. The pool's request and policy do not matter.
 
     :param name: UUID or name of the node.
-    :param authorize: see ``pools.get_pool``.
+    :param authorize: raises if the caller may not do this.
     :param reach: that of the caller.
     :raises: NotFound; InvalidInput if there is no such node; Conflict if it
         does not qualify and has no reservation of the project, or is in a
@@ -57,7 +52,7 @@ def _find_node(name: str, reach: values.Ownership) -> matching.Node:
     for row in engine.fetch_rows(pool_rows.select_node(name)):
         node = search.make_node(row._mapping)
         # Some databases regard names as equal that differ.
-        if _is_named(node, name) and reach.covers(node.owner, node.lessee):
+        if _is_named(node, name) and reach.covers(*node.projects):
             return node
     raise exception.InvalidInput(
         'node', 'must be the UUID or the name of a node', got=name)
@@ -88,7 +83,8 @@ def _insert(run: transaction.Run, pool: values.Pool, node: matching.Node
             return pools.read_back(tx, 'update', pool_rows.has_uuid(pool.uuid),
                                    arrivals=[node.uuid])
     except transaction.NodeLost:
-        if expiry.expire_leases():
+        # A concurrent request may have expired the reservation of the node.
+        if expiry.expire_leases() or not run.tries:
             raise transaction.ConcurrentChange() from None
         raise conflict from None
     except db_exc.DBDuplicateEntry:
@@ -99,30 +95,25 @@ def _insert(run: transaction.Run, pool: values.Pool, node: matching.Node
         raise transaction.ConcurrentChange() from None
 
 
-def replace_node(pool: values.Pool, name: str, matcher: matching.Matcher
-                 ) -> values.Pool:
+def replace_node(pool: values.Pool, name: str, matcher: matching.Matcher,
+                 must_be_idle: bool = False) -> values.Pool:
     """Remove a node from a pool, and add another one in its domain.
 
     :param pool: as it was read, with its nodes.
     :param name: UUID or name of the node to remove.
-    :param matcher: of the pool's request. Has the ``pool_project``.
-    :raises: NotFound if there is no such pool or node; NoMatchingNode;
-        DeadlineExceeded.
+    :param matcher: of the pool's request. Its ``use`` is to join.
+    :param must_be_idle: whether the node to remove must carry no instance.
+    :raises: NotFound if there is no such pool or node; Conflict if the node is
+        not idle; NoMatchingNode; DeadlineExceeded.
     """
     old, levels = _find_member(pool, name), group_policy.find_levels(pool)
     if levels.keys:
         matcher = dataclasses.replace(matcher, policy=group_policy.Policy(
             levels, segment_domain=levels.split_domain(old.domain)))
 
-    def explain(fleet: profiles.Fleet
-                ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        return matcher, recounts.explain_hold(matcher, quotas.Usage(), fleet)
-
-    finder = recounts.Finder(matcher.spec, explain, for_pool=True)
-    search_failed = False
+    goal, finder = goals.Goal(matcher), goals.Search()
 
     def attempt(run: transaction.Run) -> values.Pool:
-        nonlocal search_failed
         current = pools.get_pool(pool.uuid)
         if current.id != pool.id:
             raise pools.make_not_found(pool.uuid)
@@ -130,15 +121,18 @@ def replace_node(pool: values.Pool, name: str, matcher: matching.Matcher
             # The COMMIT whose response was lost has succeeded.
             return current
         _find_member(current, name)
-        fleet, search_failed = finder.next_fleet(search_failed), True
-        for [pick] in groups.list_picks(
-                matcher, fleet, [''], group_policy.Levels(), quotas.Usage()):
-            search_failed = False
-            try:
-                return _swap(run, current, old, pick, matcher)
-            except transaction.NodeLost:
-                engine.check_deadline()
-        raise transaction.ConcurrentChange()
+        if must_be_idle:
+            # A node with an expired reservation is idle.
+            expiry.expire_leases()
+            if not engine.fetch_rows(pool_rows.select_idle(old)):
+                raise exception.Conflict(
+                    f'Node {name} carries an instance, so the project would '
+                    f'keep it in addition to its replacement. Delete the '
+                    f'server or release the reservation first, or ask an '
+                    f'operator to replace the node.')
+        return transaction.write_first(
+            finder.find(goal), lambda nodes: _swap(
+                run, current, old, nodes[0], matcher, must_be_idle))
 
     return transaction.run_request(attempt)
 
@@ -155,24 +149,29 @@ def _find_member(pool: values.Pool, name: str) -> values.PoolNode:
 
 
 def _swap(run: transaction.Run, pool: values.Pool, old: values.PoolNode,
-          pick: obtain.Pick, matcher: matching.Matcher) -> values.Pool:
+          new: matching.Node, matcher: matching.Matcher,
+          must_be_idle: bool) -> values.Pool:
     """Replace a node in one transaction.
 
-    :raises: NodeLost, ConcurrentChange.
+    :raises: NodeLost; ConcurrentChange, also if the node is no longer idle.
     """
     levels = group_policy.find_levels(pool)
     try:
         with transaction.begin(run) as tx:
-            pools.join_node(tx, pick.node, matcher, levels)
+            for node_id in sorted((new.id, old.id)):
+                if node_id != old.id:
+                    pools.join_node(tx, new, matcher, levels)
+                elif must_be_idle:
+                    tx.write_one(pool_rows.touch_idle(old))
             tx.write_one(pool_rows.delete_nodes(pool.id, [old.id]))
             tx.execute(pool_rows.INSERT_NODES, [pools.make_row(
-                pool.id, pick.node, levels, old.segment)])
+                pool.id, new, levels, old.segment)])
             tx.write_one(pool_rows.update_pool(pool))
             return pools.read_back(
                 tx, 'update', pool_rows.has_uuid(pool.uuid),
-                arrivals=[pick.node.uuid], departures=[old.uuid])
+                arrivals=[new.uuid], departures=[old.uuid])
     except db_exc.DBDuplicateEntry:
-        pools.purge(node_ids=[pick.node.id])
+        pools.purge(node_ids=[new.id])
         raise transaction.ConcurrentChange() from None
 
 
@@ -181,7 +180,7 @@ def remove_node(uuid: str, name: str, authorize: Callable[[values.Pool], None]
     """Remove a node from a pool, and delete the pool with its last node.
 
     :param name: UUID or name of the node, which keeps its instance.
-    :param authorize: see ``pools.get_pool``.
+    :param authorize: raises if the caller may not do this.
     :raises: NotFound if there is no such pool or node; DeadlineExceeded; what
         ``authorize`` raises.
     """

@@ -25,17 +25,13 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations import verdicts
 from ironic_reservations.db import engine
-from ironic_reservations.db import node_counts
+from ironic_reservations.db import functions
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import pool_rows
 from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
-from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quotas
-from ironic_reservations.reservations import recounts
+from ironic_reservations.reservations import goals
 from ironic_reservations.reservations import transaction
 
 
@@ -45,13 +41,13 @@ class Request:
 
     :param group: UUID, project, policy and description of the pool.
     :param members: number of nodes.
-    :param expires_at: in UTC; None for no expiry.
+    :param expires_at: None for no expiry.
     :param digest: equal for equal requests.
     """
 
     group: values.GroupRequest
     members: int
-    expires_at: datetime.datetime | None
+    expires_at: values.Time | None
     digest: str
 
 
@@ -59,40 +55,29 @@ def create_pool(matcher: matching.Matcher, request: Request
                 ) -> tuple[values.Pool, bool]:
     """Let nodes join a new pool, or none.
 
-    :param matcher: each node must satisfy it. Has the ``pool_project``.
+    :param matcher: each node must satisfy it. Its ``use`` is to join.
     :returns: the pool, and whether this call has made it.
     :raises: NoMatchingNode; Conflict if another pool has the UUID;
         InvalidInput if it would expire at once; DeadlineExceeded.
     """
-    levels = group_policy.find_levels(request.group)
+    goal = goals.Goal(matcher, request.members,
+                      group_policy.find_levels(request.group))
+    search = goals.Search()
 
-    def explain(fleet: profiles.Fleet
-                ) -> tuple[matching.Matcher, verdicts.Verdict]:
-        return matcher, recounts.explain_group(
-            matcher, quotas.Usage(), fleet, levels, request.members)
-
-    finder = recounts.Finder(matcher.spec, explain, for_pool=True)
-    search_failed = False
-
-    def attempt(run: transaction.Run) -> tuple[values.Pool, bool]:
-        nonlocal search_failed
+    def find(run: transaction.Run) -> values.Pool | None:
         for pool in _read(pool_rows.has_uuid(request.group.uuid)):
             if pool.request_digest != request.digest:
                 raise _make_conflict(pool, matcher, request)
-            return pool, False
-        check_expiry(request.expires_at)
-        fleet, search_failed = finder.next_fleet(search_failed), True
-        for picks in groups.list_picks(
-                matcher, fleet, [''] * request.members, levels,
-                quotas.Usage()):
-            search_failed = False
-            try:
-                return _insert(run, matcher, request, picks), True
-            except transaction.NodeLost:
-                engine.check_deadline()
-        raise transaction.ConcurrentChange()
+            return pool
+        return None
 
-    return transaction.run_request(attempt)
+    def make(run: transaction.Run) -> values.Pool:
+        check_expiry(request.expires_at)
+        return transaction.write_first(
+            search.find(goal), lambda nodes: _insert(
+                run, goal, request, nodes))
+
+    return transaction.find_or_make(find, make)
 
 
 def _make_conflict(pool: values.Pool, matcher: matching.Matcher,
@@ -113,32 +98,35 @@ def _make_conflict(pool: values.Pool, matcher: matching.Matcher,
         f'of {difference}.')
 
 
-def _insert(run: transaction.Run, matcher: matching.Matcher, request: Request,
-            picks: Sequence[obtain.Pick]) -> values.Pool:
+def _insert(run: transaction.Run, goal: goals.Goal, request: Request,
+            nodes: Sequence[matching.Node]) -> values.Pool:
     """Insert a pool and its nodes in one transaction.
 
+    :param nodes: in the order of segments.
     :raises: NodeLost, ConcurrentChange.
     """
-    group, levels = request.group, group_policy.find_levels(request.group)
+    group, levels, matcher = request.group, goal.levels, goal.matcher
+    by_id = sorted(enumerate(nodes), key=lambda item: item[1].id)
     try:
         with transaction.begin(run) as tx:
-            for pick in picks:
+            expires_at = _find_expiry(request.expires_at, tx.now)
+            for _, node in by_id:
                 engine.check_deadline()
-                join_node(tx, pick.node, matcher, levels)
+                join_node(tx, node, matcher, levels)
             pool_id = tx.insert(pool_rows.INSERT_POOL, {
                 **{name: getattr(group, name) for name in (
                     'uuid', 'project_id', 'policy', 'by', 'segment_levels',
                     'description')},
                 'request_spec': matcher.spec.canonical,
                 'request_digest': request.digest,
-                'expires_at': request.expires_at})
+                'expires_at': expires_at})
             tx.execute(pool_rows.INSERT_NODES, [
-                make_row(pool_id, pick.node, levels, pick.segment)
-                for pick in picks])
+                make_row(pool_id, node, levels, levels.find_segment(number))
+                for number, node in by_id])
             return read_back(tx, 'create', pool_rows.has_uuid(group.uuid),
-                             arrivals=[pick.node.uuid for pick in picks])
+                             arrivals=[node.uuid for _, node in by_id])
     except db_exc.DBDuplicateEntry:
-        purge(group.uuid, [pick.node.id for pick in picks])
+        purge(group.uuid, [node.id for node in nodes])
         raise transaction.ConcurrentChange()
 
 
@@ -148,9 +136,8 @@ def join_node(tx: transaction.Transaction, node: matching.Node,
 
     :raises: NodeLost if it has changed, or no longer qualifies.
     """
-    statement, parameters = node_rows.join_pool(
-        node, matcher, levels.find_domain_traits(node))
-    tx.write_one(statement, parameters, transaction.NodeLost)
+    tx.write_node(*node_rows.join_pool(
+        node, matcher, levels.find_domain_traits(node)))
 
 
 def make_row(pool_id: int, node: matching.Node, levels: group_policy.Levels,
@@ -163,31 +150,43 @@ def make_row(pool_id: int, node: matching.Node, levels: group_policy.Levels,
 
 def read_back(tx: transaction.Transaction, action: str,
               where: sa.ColumnElement[bool], arrivals: Sequence[str] = (),
-              departures: Sequence[str] = ()) -> values.Pool:
+              departures: Sequence[str] = (), losses: Sequence[str] = ()
+              ) -> values.Pool:
     """Return a pool as it is in the transaction, and emit an event.
 
     Write nothing after it: see ``Transaction.read_reservation``.
 
-    :param action: see ``events.emit_pool``; also ``arrivals`` and
-        ``departures``.
+    :param action: see ``events.emit_pool``; also ``arrivals``,
+        ``departures`` and ``losses``.
     :raises: ConcurrentChange if it has just expired.
     """
     for pool in _read(where, execute=tx.execute):
-        tx.emit_pool(action, pool, arrivals, departures)
+        tx.emit_pool(action, pool, arrivals, departures, losses)
         return pool
     raise transaction.ConcurrentChange()
 
 
+def _find_expiry(time: values.Time | None, now: datetime.datetime
+                 ) -> datetime.datetime | None:
+    """Return when a pool expires; None if it does not.
+
+    :raises: InvalidInput if that is not in the future.
+    """
+    expires_at = transaction.find_time('expires_at', time, now)
+    if expires_at is not None and expires_at <= now:
+        raise exception.InvalidInput('expires_at', 'must be in the future',
+                                     got=f'{expires_at.isoformat()}Z')
+    return expires_at
+
+
 @engine.retry
-def check_expiry(expires_at: datetime.datetime | None) -> None:
+def check_expiry(time: values.Time | None) -> None:
     """Check that a pool would not expire at once.
 
     :raises: InvalidInput.
     """
-    [[now]] = engine.fetch_rows(pool_rows.SELECT_NOW)
-    if expires_at is not None and expires_at <= now:
-        raise exception.InvalidInput('expires_at', 'must be in the future',
-                                     got=f'{expires_at.isoformat()}Z')
+    [[now]] = engine.fetch_rows(functions.NOW)
+    _find_expiry(time, now)
 
 
 def _read(*where: sa.ColumnElement[bool],
@@ -197,7 +196,7 @@ def _read(*where: sa.ColumnElement[bool],
     pools = [values.Pool(**row._mapping)
              for row in execute(pool_rows.select_pools(*where))]
     nodes: dict[int, list[values.PoolNode]] = {pool.id: [] for pool in pools}
-    for row in execute(node_counts.select_pool_nodes(
+    for row in execute(pool_rows.select_pool_nodes(
             pool_rows.in_pools(nodes))) if pools else ():
         columns = dict(row._mapping)
         nodes[columns.pop('pool_id')].append(values.PoolNode(
@@ -229,7 +228,7 @@ def get_pool(uuid: str, authorize: Callable[[values.Pool], None] = _allow_all
              ) -> values.Pool:
     """Return a pool with its nodes.
 
-    :param authorize: see ``groups.get_group``.
+    :param authorize: raises if the caller may not do this.
     :raises: NotFound if there is none, or it has expired; what ``authorize``
         raises.
     """
@@ -282,7 +281,7 @@ def find_pools(filters: Mapping[str, str], reach: values.Ownership,
 def _count(ids: Collection[int]) -> dict[int, collections.Counter[str]]:
     """Return the summaries of pools by id."""
     summaries = {pool_id: collections.Counter[str]() for pool_id in ids}
-    rows = engine.fetch_rows(node_counts.count_pool_nodes(
+    rows = engine.fetch_rows(pool_rows.count_pool_nodes(
         pool_rows.in_pools(ids))) if ids else ()
     for pool_id, reason, taken, is_healthy, number in rows:
         summary = summaries[pool_id]
@@ -305,19 +304,21 @@ def update_pool(uuid: str, changes: Mapping[str, Any],
                 authorize: Callable[[values.Pool], None]) -> values.Pool:
     """Change a pool.
 
-    :param changes: ``expires_at`` (UTC; None for no expiry) and
-        ``description``.
-    :param authorize: see ``get_pool``.
+    :param changes: ``expires_at`` (None for no expiry) and ``description``.
+    :param authorize: raises if the caller may not do this.
     :raises: NotFound; InvalidInput; DeadlineExceeded; what ``authorize``
         raises.
     """
     def attempt(run: transaction.Run) -> values.Pool:
         pool = get_pool(uuid, authorize)
-        check_expiry(changes.get('expires_at'))
         with transaction.begin(run) as tx:
-            if _keeps_longer(pool, changes):
+            columns = dict(changes)
+            if 'expires_at' in changes:
+                columns['expires_at'] = _find_expiry(
+                    changes['expires_at'], tx.now)
+            if _keeps_longer(pool, columns):
                 tx.touch_nodes((node.id, node.uuid) for node in pool.nodes)
-            tx.write_one(pool_rows.update_pool(pool, changes))
+            tx.write_one(pool_rows.update_pool(pool, columns))
             return read_back(tx, 'update', pool_rows.has_uuid(uuid))
 
     return transaction.run_request(attempt)
@@ -334,7 +335,7 @@ def _keeps_longer(pool: values.Pool, changes: Mapping[str, Any]) -> bool:
 def delete_pool(uuid: str, authorize: Callable[[values.Pool], None]) -> None:
     """Delete a pool. Its nodes keep their instances.
 
-    :param authorize: see ``get_pool``.
+    :param authorize: raises if the caller may not do this.
     :raises: NotFound; DeadlineExceeded; what ``authorize`` raises.
     """
     def attempt(run: transaction.Run) -> None:
@@ -355,13 +356,13 @@ def delete_rows(run: transaction.Run, pool: values.Pool) -> None:
 
     :raises: ConcurrentChange if it has changed since it was read.
     """
-    # The nodes of some rows may no longer exist.
-    nodes = [row.node_uuid for row in engine.fetch_rows(
-        pool_rows.select_node_uuids(pool.id))]
+    nodes = engine.fetch_rows(pool_rows.select_node_uuids(pool.id))
     with transaction.begin(run) as tx:
         tx.execute(pool_rows.delete_nodes(pool.id))
         tx.write_one(pool_rows.delete_pool(pool))
-        tx.emit_pool('delete', pool, departures=nodes)
+        tx.emit_pool(
+            'delete', pool, departures=[row.node_uuid for row in nodes],
+            losses=[row.node_uuid for row in nodes if row.is_lost])
 
 
 def purge(uuid: str | None = None,
@@ -402,7 +403,7 @@ def _purge_node(pool_uuid: str, pool_id: int, node_id: int, node_uuid: str
                 transaction.begin(run) as tx:
             tx.write_one(pool_rows.delete_nodes(pool_id, [node_id]))
             read_back(tx, 'update', pool_rows.has_uuid(pool_uuid),
-                      departures=[node_uuid])
+                      departures=[node_uuid], losses=[node_uuid])
 
     transaction.run_request(attempt)
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ironic_reservations.db import engine
-from ironic_reservations.db import node_rows
+from ironic_reservations.db import preparation_rows
 from ironic_reservations.shared import leftovers
 
 
@@ -16,11 +16,11 @@ def find_prepared() -> list[tuple[str, list[str]]]:
 
     :returns: their UUIDs, each with the commands that remove it.
     """
-    nodes = engine.fetch_rows(node_rows.SELECT_PREPARED)
+    nodes = engine.fetch_rows(preparation_rows.SELECT_PREPARED)
     ids = [node.id for node in nodes]
     rows: dict[tuple[str, int], list[dict[str, Any]]] = (
         collections.defaultdict(list))
-    for name, statement in node_rows.select_leftovers(ids).items():
+    for name, statement in preparation_rows.select_leftovers(ids).items():
         for row in engine.fetch_rows(statement):
             rows[name, row.node_id].append(
                 {key: _parse(value) if key in ('internal_info', 'extra')
@@ -48,4 +48,4 @@ def find_unknown_instances() -> list[tuple[str, str]]:
     :returns: pairs of the UUIDs of node and instance.
     """
     return [(uuid, instance) for uuid, instance in engine.fetch_rows(
-        node_rows.SELECT_UNKNOWN_INSTANCES)]
+        preparation_rows.SELECT_UNKNOWN_INSTANCES)]

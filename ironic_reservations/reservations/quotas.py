@@ -10,6 +10,7 @@ counts the nodes that earlier ones have held.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
@@ -27,9 +28,6 @@ from ironic_reservations import verdicts
 from ironic_reservations.db import engine
 from ironic_reservations.db import project_rows
 from ironic_reservations.fleet import comparison
-from ironic_reservations.fleet import profiles
-from ironic_reservations.matching import group_plan
-from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import transaction
 from ironic_reservations.shared import constants
@@ -80,7 +78,7 @@ class Limits:
             tx.write_project(self.project_id)
 
     def verify(self, tx: transaction.Transaction,
-               nodes: Iterable[matching.Node],
+               nodes: Collection[matching.Node],
                spec: request_spec.RequestSpec) -> None:
         """Check that a transaction does not exceed the limits.
 
@@ -97,7 +95,9 @@ class Limits:
         requested = collections.Counter(
             name for node in nodes
             for name in resources.limit_names(node.resource_class))
-        excess = self.count_usage(tx.execute, requested).find_excess(requested)
+        # A group uses only classes whose limits have room for all its members.
+        excess = self.count_usage(tx.execute, requested).find_excess(
+            dict.fromkeys(requested, len(nodes)))
         if excess:
             LOG.debug('Quota exceeded: %s', excess)
             if excess.resource in resources.limit_names(spec.resource_class):
@@ -151,13 +151,6 @@ class Usage:
                                       number)
         return None
 
-    @functools.cached_property
-    def class_rooms(self) -> dict[str, int]:
-        """Number of nodes that the limits of classes still allow."""
-        return {name: max(int(room), 0) for name in self.limits.numbers
-                if name != constants.TOTAL_LIMIT
-                and (room := self._count_room(name)) < math.inf}
-
     def explain(self, matches: Iterable[comparison.Match],
                 members: int) -> verdicts.Quota | None:
         """Return the limit that excludes most of the free matching nodes.
@@ -170,36 +163,24 @@ class Usage:
         for group, batch in matches:
             for name in resources.limit_names(group.node.resource_class):
                 free[name] += sum(profile.available for profile in batch)
-        for name, number in (+free).most_common():
-            excess = self.find_excess({name: min(members, number)})
+        for name, _ in (+free).most_common():
+            excess = self.find_excess({name: members})
             if excess:
                 return excess
         return None
 
-    def narrow(self, matcher: matching.Matcher) -> matching.Matcher:
-        """Return the matcher without nodes that the limits do not allow."""
+    def narrow(self, matcher: matching.Matcher, number: int
+               ) -> matching.Matcher:
+        """Return the matcher without nodes that the limits do not allow.
+
+        :param number: number of nodes; a class is used if its limit has room
+            for all of them.
+        """
         used_up = frozenset(
             name for name in (constants.TOTAL_LIMIT, *self.limits.numbers)
-            if self._count_room(name) <= 0)
+            if self._count_room(name) < number)
         return (dataclasses.replace(matcher, used_up=used_up) if used_up
                 else matcher)
-
-    def count_available(self, matcher: matching.Matcher, fleet: profiles.Fleet,
-                        levels: group_policy.Levels) -> int:
-        """Return how many members of a new group the limits allow.
-
-        :param fleet: as it was counted.
-        """
-        matches = comparison.find_profiles(
-            self.narrow(matcher), fleet, *levels.keys)
-        available = group_plan.count_members(
-            levels, group_plan.count_room(group_plan.allot(
-                comparison.find_free_nodes(matcher, matches, levels),
-                levels, self.class_rooms)))
-        total = max(self._count_room(constants.TOTAL_LIMIT), 0)
-        # Only whole segments can be held.
-        size = levels.segment_size
-        return int(min(available, total)) // size * size
 
 
 def read_limits(project_id: str | None) -> Limits:

@@ -53,7 +53,7 @@ def check_releasable(reservation: values.Reservation, reach: values.Ownership
                      ) -> None:
     """Check that a reservation may be released.
 
-    :param reach: see ``release_reservation``.
+    :param reach: that of the caller.
     :raises: Conflict.
     """
     node = f'Node {reservation.node_uuid}'
@@ -81,7 +81,7 @@ def write_release(run: transaction.Run,
 
     :param reservations: all of one group or of none, sorted by the ids of
         their nodes.
-    :param reach: see ``release_reservation``.
+    :param reach: that of the caller.
     :raises: ConcurrentChange if one of them has changed since it was read;
         DeadlineExceeded, between two of them.
     """

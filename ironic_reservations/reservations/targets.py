@@ -14,7 +14,7 @@ from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions
-from ironic_reservations.db import node_rows
+from ironic_reservations.db import target_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import group_policy
 
@@ -27,8 +27,9 @@ class Target:
     """A node that a request for notices names.
 
     :param lessee: project that leases the node, or None.
-    :param project_id: project that has reserved the node, or has it in a pool;
-        None if there is none.
+    :param pool_project: project that has the node in a pool, or None.
+    :param project_id: project that has reserved the node, or ``pool_project``
+        if that is the caller's; None if there is none.
     """
 
     id: int
@@ -36,6 +37,7 @@ class Target:
     name: str | None
     node_owner: str | None
     lessee: str | None
+    pool_project: str | None
     project_id: str | None
 
 
@@ -56,7 +58,8 @@ class Authority:
 
     def may_see(self, target: Target) -> bool:
         """Return whether the caller may know that a node exists."""
-        return (self.reach.covers(target.node_owner, target.lessee)
+        return (self.reach.covers(target.node_owner, target.lessee,
+                                  target.pool_project)
                 or self.reach.has_project(target.project_id))
 
     def is_reporter(self, target: context.Owned) -> bool:
@@ -109,9 +112,9 @@ def find_in_domain(by: str, value: str,
     while after is not None:
         engine.check_deadline()
         nodes = [search.make_node(row._mapping) for row in engine.fetch_rows(
-            node_rows.select_facts(by, value, authority.reach, after,
-                                   NODES_AT_ONCE))]
-        yield from _read(authority, node_rows.has_id(
+            target_rows.select_facts(by, value, authority.reach, after,
+                                     NODES_AT_ONCE))]
+        yield from _read(authority, target_rows.has_id(
             [node.id for node in nodes
              if group_policy.find_domain(node, by) == value]))
         after = nodes[-1].id if len(nodes) == NODES_AT_ONCE else None
@@ -124,10 +127,11 @@ def _read(authority: Authority,
     A node of a pool of the caller's project is as one that it has reserved.
     """
     targets: list[Target] = []
-    for row in engine.fetch_rows(node_rows.select_targets(*where)):
-        columns = dict(row._mapping)
-        pool_project = columns.pop('pool_project')
-        if pool_project and pool_project == authority.reach.project_id:
-            columns['project_id'] = pool_project
-        targets.append(Target(**columns))
+    for row in engine.fetch_rows(target_rows.select_targets(*where)):
+        target = Target(**row._mapping)
+        if (target.pool_project
+                and target.pool_project == authority.reach.project_id):
+            target = dataclasses.replace(target,
+                                         project_id=target.pool_project)
+        targets.append(target)
     return targets

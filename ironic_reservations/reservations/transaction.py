@@ -22,6 +22,63 @@ leases of deployed nodes, lock a row before its node. The end of a stale row
 writes the group, and locks the row before its node. The fence and the count
 never meet, because a request that names a holder names a host, and a request
 that names a host is not counted against a quota.
+
+If a transaction decides on what another one writes, one of them has to wait or
+to start over, on every member of a cluster. Therefore both write a row of the
+same table, or a letter gives the reason why they need not. The table lists the
+functions that begin transactions, the tables that these write, in order and
+without the fence, and the tables that they read to decide, but may leave
+unchanged. Tables in brackets are not always written; ``+`` is for tables into
+which a transaction may only insert a row, for which no other one waits.
+
+================================ =========================== ==================
+function                         writes                      decides on
+================================ =========================== ==================
+adoption._write                  [+groups] +reservations     nodes(r)
+expiry._execute                  [groups] [reservations]     nodes(r)
+                                                             reservations(m)
+expiry._remove                   [nodes] [groups] +history   nodes(r)
+                                 reservations [groups]
+group_updates.update_group       [groups] [reservations]     nodes(r)
+host_leases._record_standby      standbys
+host_leases.acquire_lease        +hosts [standbys]           hosts(w)
+host_leases.delete_expired_lease hosts
+host_leases.give_up_lease        hosts
+notices._end_lost                notices(g)
+notices._insert                  [projects] [nodes]          nodes(e)
+                                 +notices(k)                 notices(p)
+notices._mark_node               [projects] +notices(g)      nodes(e)
+                                                             notices(p)
+notices._record_failed_build     notices(g)                  nodes(e)
+notices.update_notices           [nodes] notices(k)          nodes(e)
+obtain.hold_picks                [projects] nodes [+groups]  notices pool_nodes
+                                 [+history] +reservations    pools
+                                                             reservations(p)
+pool_nodes._insert               nodes +pool_nodes pools     notices
+                                                             reservations(n)
+pool_nodes._swap                 nodes pool_nodes pools      notices
+pool_nodes.remove_node           pool_nodes(g) pools(g)
+pools._insert                    nodes +pools +pool_nodes    notices
+pools._purge_node                pool_nodes(g)
+pools.delete_rows                pool_nodes(g) pools(g)
+pools.update_pool                [nodes] pools(k)
+releases.write_release           nodes [groups] +history
+                                 reservations [groups]
+transaction.delete_old           [notices(g)] [history]
+updates.write_changes            reservations                nodes(r)
+================================ =========================== ==================
+
+(e) It decides only on whether the node exists, which Ironic alone changes.
+(g) It only gives: it keeps no request off a node.
+(k) If it newly keeps requests off nodes, it writes their rows first.
+(m) It deletes a group without members. A new member writes the group's row.
+(n) A write that ends a live reservation writes its node, too. An adoption,
+    which may change its project, does not depend on pools.
+(p) It counts what a project has. All writes that such a limit can refuse
+    write the project's row before they count.
+(r) A write that takes a node from a reservation also writes the row of the
+    reservation. A hold of the node fails on a unique key of that row.
+(w) It reads the row that it has just written.
 """
 
 from collections.abc import Callable
@@ -29,6 +86,8 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import datetime
+import functools
 from typing import Any
 from typing import TypeVar
 
@@ -43,11 +102,13 @@ from ironic_reservations import metrics
 from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
 from ironic_reservations.db import history_rows
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import project_rows
 from ironic_reservations.db import reservation_rows
+from ironic_reservations.db import row_locks
 from ironic_reservations.fleet import counts
 
 LOG = log.getLogger(__name__)
@@ -55,6 +116,7 @@ LOG = log.getLogger(__name__)
 #: Number of rows that one transaction of a sweep deletes.
 DELETED_AT_ONCE = 1000
 
+Choice = TypeVar('Choice')
 Result = TypeVar('Result')
 
 
@@ -63,7 +125,7 @@ class ConcurrentChange(Exception):
 
 
 class NodeLost(Exception):
-    """A concurrent request has taken the node: try the next one."""
+    """A concurrent request has taken or locked the node: try the next one."""
 
 
 class Run:
@@ -118,6 +180,47 @@ def run_request(attempt: Callable[[Run], Result],
     return repeat()
 
 
+def find_or_make(find: Callable[[Run], Result | None],
+                 make: Callable[[Run], Result],
+                 actor: values.Actor = values.NOBODY) -> tuple[Result, bool]:
+    """Find the result of an equal request, or make it; see ``run_request``.
+
+    :param find: returns None if there is none.
+    :returns: the result, and whether this call has made it.
+    """
+    def attempt(run: Run) -> tuple[Result, bool]:
+        result = find(run)
+        if result is not None:
+            return result, False
+        try:
+            return make(run), True
+        except (exception.NotFound, exception.Conflict,
+                exception.NoMatchingNode, exception.QuotaExceeded):
+            # An equal request may have got the nodes since the first look.
+            result = find(run)
+            if result is None:
+                raise
+            return result, False
+
+    return run_request(attempt, actor)
+
+
+def write_first(choices: Iterable[Choice], write: Callable[[Choice], Result]
+                ) -> Result:
+    """Write the first choice whose nodes no concurrent request takes.
+
+    :param write: raises NodeLost if it has lost one of them.
+    :returns: its result.
+    :raises: ConcurrentChange if no choice is left.
+    """
+    for choice in choices:
+        try:
+            return write(choice)
+        except NodeLost:
+            engine.check_deadline()
+    raise ConcurrentChange()
+
+
 class Transaction:
     """A transaction that writes: see ``begin``.
 
@@ -134,13 +237,19 @@ class Transaction:
         self.notice_events: list[tuple[events.Event, values.Notice,
                                        str | None, str | None]] = []
         self.pool_events: list[tuple[str, values.Pool, Sequence[str],
-                                     Sequence[str]]] = []
+                                     Sequence[str], Sequence[str]]] = []
         self._actor, self._passed_fence = actor, False
 
     def execute(self, statement: sa.Executable, parameters: Any = None
                 ) -> sa.CursorResult[Any]:
         """Run a statement."""
         return self.connection.execute(statement, parameters)
+
+    @functools.cached_property
+    def now(self) -> datetime.datetime:
+        """The time of the database, the same for the whole transaction."""
+        now: datetime.datetime = self.execute(functions.NOW).scalar_one()
+        return now
 
     def insert(self, statement: sa.Insert, row: dict[str, Any]) -> int:
         """Insert a row, and return its id."""
@@ -163,13 +272,36 @@ class Transaction:
             raise error()
         return result
 
+    def write_node(self, statement: sa.Executable, parameters: dict[str, Any],
+                   waits: bool = False) -> sa.CursorResult[Any]:
+        """Run a statement that must change a node.
+
+        It does not wait for a locked node if this request has lost one, or
+        if this process has lost this one a short time ago: see ``row_locks``.
+
+        :param parameters: include the ``node_id``.
+        :param waits: whether to wait until the deadline, in further attempts.
+        :raises: NodeLost if it changes no row, or times out.
+        """
+        if waits:
+            return self.write_one(statement, parameters, NodeLost)
+        node_id = parameters['node_id']
+        try:
+            if engine.get_lost_nodes() or row_locks.is_avoided(node_id):
+                row_locks.lock_at_once(self.connection, node_id)
+            return self.write_one(statement, parameters, NodeLost)
+        except (db_exc.DBError, sa.exc.OperationalError) as error:
+            if not row_locks.is_timeout(error):
+                raise
+            metrics.count_conflict()
+            row_locks.record(node_id)
+            raise NodeLost() from error
+
     def read_reservation(self, condition: sa.ColumnElement[bool]
                          ) -> values.Reservation:
         """Return a reservation as it is in the transaction.
 
-        Write nothing after it: the snapshot that this read begins is older
-        than later commits of concurrent requests, and MariaDB 11.8 refuses to
-        write a row that has changed since (error 1020).
+        Write nothing after it, because the fence is the last write.
 
         :param condition: true for at most one reservation.
         :raises: ConcurrentChange if there is none that counts.
@@ -191,10 +323,10 @@ class Transaction:
         self.notice_events.append((event, notice, project_id, instance_uuid))
 
     def emit_pool(self, action: str, pool: values.Pool,
-                  arrivals: Sequence[str] = (), departures: Sequence[str] = ()
-                  ) -> None:
+                  arrivals: Sequence[str] = (), departures: Sequence[str] = (),
+                  losses: Sequence[str] = ()) -> None:
         """Report a change of a pool after the transaction is committed."""
-        self.pool_events.append((action, pool, arrivals, departures))
+        self.pool_events.append((action, pool, arrivals, departures, losses))
 
     def record_end(self, reservations: Sequence[values.Reservation],
                    ended_by: str) -> None:
@@ -289,6 +421,22 @@ def begin(run: Run) -> Iterator[Transaction]:
         events.emit_pool(*pool_event)
 
 
+def find_time(name: str, time: values.Time | None, now: datetime.datetime
+              ) -> datetime.datetime | None:
+    """Return a time of a request in UTC.
+
+    :param name: its key in the request.
+    :param now: see ``Transaction.now``.
+    :raises: InvalidInput if no date can hold it.
+    """
+    if not isinstance(time, datetime.timedelta):
+        return time
+    try:
+        return now + time
+    except OverflowError:
+        raise exception.InvalidInput(name, 'is out of range')
+
+
 def delete_old(time: sa.Column[Any], days: int) -> int:
     """Delete the rows whose time is some days ago; return their number.
 
@@ -311,7 +459,7 @@ def delete_old(time: sa.Column[Any], days: int) -> int:
 def _record_pools(tx: Transaction) -> None:
     """Make the next request count the fleet if nodes have joined or left."""
     if any(arrivals or departures
-           for _, _, arrivals, departures in tx.pool_events):
+           for _, _, arrivals, departures, _ in tx.pool_events):
         counts.record_pools()
 
 

@@ -28,7 +28,7 @@ def update_reservation(
 
     :param changes: values by column, which may change in any state, and
         ``lease`` in seconds from now, None for no expiry.
-    :param authorize: see ``lookup.get_reservation``.
+    :param authorize: raises if the caller may not do this.
     :param actor: if it names a host, only this host's reservation is changed.
     :param reach: that of the caller. A project-scoped caller cannot change the
         lease of a reservation that a host holds, or of a node that the project

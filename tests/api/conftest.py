@@ -9,6 +9,7 @@ import uuid
 from keystoneauth1 import fixture as tokens
 from keystonemiddleware import fixture as auth_fixture
 from oslo_limit import fixture as limit_fixture
+from oslo_log import log
 import pytest
 
 from ironic_reservations import conf
@@ -23,6 +24,7 @@ from tools import services
 @pytest.fixture(scope='session')
 def configuration(tmp_path_factory):
     """The path of ironic.conf, whose values are loaded."""
+    log.register_options(conf.CONF)
     conf.register_opts()
     path = services.write_conf(
         tmp_path_factory.mktemp('api') / 'ironic.conf',

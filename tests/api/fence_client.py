@@ -64,7 +64,9 @@ class Client(service.Http):
             'wsgi.url_scheme': 'http', 'wsgi.input': Unread(),
             'wsgi.version': (1, 0), VARIABLE: header, **environ}
         self.before = copy.copy(self.environ)
-        b''.join(self.app(self.environ, start))
+        response = self.app(self.environ, start)
+        b''.join(response)
+        getattr(response, 'close', lambda: None)()
         call, = calls
         return call
 

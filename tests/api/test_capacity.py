@@ -369,6 +369,31 @@ def test_conductor_group_and_shard(ironic, pool, node_class):
     assert pairs(shard='a', conductor_group='') == []
 
 
+@pytest.mark.on('sqlite', 'server')
+def test_empty_shard(ironic, pool, node_class):
+    """It is a value, and that of a node without a shard is another one."""
+    ironic.set_node(pool[0].id, shard='')
+    ironic.set_node(pool[1].id, shard=' ')
+    request = {'resource_class': node_class, 'shard': ''}
+    row, = ironic.capacity(**request)
+    assert (row['shard'], row['free']) == ('', 1)
+    row, = ironic.capacity(resource_class=node_class, shard=' ')
+    assert row['shard'] == ' '
+    response = ironic.http.post('/v1/reservations?dry_run=true', json=request)
+    contract.check(response, 200)
+    assert response.json()['matching_nodes'] == 1
+    hold = ironic.create(**request)
+    assert hold['node_uuid'] == pool[0].id
+    assert hold['request_spec'] == request
+    ironic.create(422, **request)
+    again = {'instance_uuid': hold['instance_uuid']}
+    ironic.create(200, **request, **again)
+    ironic.create(409, resource_class=node_class, **again)
+    # It is no domain.
+    assert {row['shard'] for row in ironic.capacity(
+        resource_class=node_class, by='shard')} == {'', ' ', None}
+
+
 # Age
 
 @pytest.fixture

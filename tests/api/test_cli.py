@@ -184,7 +184,7 @@ def test_wrong_input(ironic, cli):
          '--spread is the policy of a group: name it with --group'),
         ([*create, '--group', UNKNOWN, '--pack', 'rack'],
          'group.by: must be '),
-        ([*create, '--claim', UNKNOWN, '--dry-run'], 'claim: cannot be '),
+        ([*create, '--claim', UNKNOWN, '--dry-run'], 'No reservation'),
         (['group', *create, '--members', '0'], 'members: must be at least 1'),
         (['list', '--sort', 'state'], 'sort_key: must be one of '),
         (['list', '--sort', 'host:up'], 'sort_dir: must be one of '),
@@ -222,7 +222,17 @@ def test_argument_errors_are_short(cli):
         (['list', '--state', 'gone'], "--state: invalid choice: 'gone'"),
         (['list', '--long', '--fields', 'host'],
          '--fields: not allowed with argument --long'),
-        (['list', '--limit', '-1'], '--limit expected a non-negative integer'),
+        (['list', '--limit', '-1'], '--limit: "-1" is not a whole number'),
+        (['cordon', '--by', 'shard=a', '--b', 'shard=b'],
+         'argument --by: is given more than once'),
+        *(([*verb, option, 'd'], f'argument {option}: requires --{kind}')
+          for verb, option, kind in (
+              (['list'], '--project-domain', 'project'),
+              (['explain', 'x'], '--project-domain', 'project'),
+              (['create'], '--user-domain', 'user'))),
+        (['pool', 'create', '--members', '1', '--project', ' '],
+         'argument --project: must not be blank'),
+        (['cordon', 'x', ' '], 'argument <node>: must not be blank'),
         (['create', '--property', 'x'], "Expected 'key=value' type, but got"),
         (['create', '--spread', 'shard', '--pack', 'shard'],
          '--pack: not allowed with argument --spread'),
@@ -322,11 +332,12 @@ def test_hints_for_bad_requests(app, fleet, cli):
 def test_no_hints(fleet, cli):
     for args in (['--ram', '9999999'], ['--forbidden-trait', 'CUSTOM_NVME'],
                  ['--capability', 'gpus=>= 5'],
-                 ['--resource-class', 'BAREMETAL_CLI', '--ram', '9999999'],
                  ['--property', 'resources:CUSTOM_OTHER=0', '--ram',
                   '9999999']):
         assert 'No node has' not in get_error(cli(
             'create', '--resource-class', CLASS, *args))
+    assert 'No node has' not in get_error(cli(
+        'create', '--resource-class', 'BAREMETAL_CLI', '--ram', '9999999'))
 
 
 IGNORED = ('--property', 'capabilites:rack=r1', '--property', 'hw:a=b',
@@ -347,6 +358,21 @@ def test_ignored_extra_specs(fleet, cli, args):
 
 
 # create --dry-run
+
+def test_dry_runs_of_a_claim(ironic, fleet, cli):
+    hold = reserve(ironic, candidate_nodes=['cli-1'])
+    claim = ('--claim', hold['instance_uuid'], '--resource-class', CLASS)
+    for result in run_all(cli, [
+            ('create', '--dry-run', *claim, '-c', 'profiles', '-f', 'value'),
+            ('explain', *claim, '-c', 'profiles', '-f', 'value')]):
+        assert get_output(result).startswith('1 claimable of 1: ')
+    for verb in 'create', 'explain':
+        more = ['--dry-run'] if verb == 'create' else []
+        result = cli(verb, *more, *claim, '--trait', 'CUSTOM_NONE',
+                     '-f', 'json')
+        assert result.returncode == 1
+        assert json.loads(result.stdout)['matching_nodes'] == 0
+
 
 def test_dry_run(ironic, fleet, cli):
     dry_run = ('create', '--dry-run', '--resource-class', CLASS,
@@ -415,12 +441,12 @@ def test_group_prints_a_table(racks, cli):
 
 
 def test_group_does_not_fit(ironic, racks, cli):
-    group = ('group', 'create', '--resource-class', RACKED, '--members', '3',
-             '--pack', 'capability:rack')
-    fewer = get_output(cli(*group, '--members', '2', '--dry-run'))
+    create = ('group', 'create', '--resource-class', RACKED, '--members')
+    group = (*create, '3', '--pack', 'capability:rack')
+    fewer = get_output(cli(*create, '2', *group[-2:], '--dry-run'))
     assert '| members        | 2 wanted, 2 can be held ' in fewer
     assert 'No node has the capability rak. Did you mean rack?\n' in get_error(
-        cli(*group, '--pack', 'capability:rak'))
+        cli(*create, '3', '--pack', 'capability:rak'))
     error = get_error(cli(*group))
     assert error == '''\
 8 nodes considered
@@ -646,7 +672,8 @@ def test_delete_hosts(ironic, leases, cli):
 
 def test_show_formats(holds, cli):
     reservation = {**holds[0], 'group': None}
-    del reservation['links']
+    # The table says whether there are more notices.
+    del reservation['links'], reservation['more_notices']
     as_json, as_yaml, shell, value, table = run_all(cli, [
         ['show', reservation['instance_uuid'].upper(), '-f', *name]
         for name in (['json'], ['yaml'], ['shell'],

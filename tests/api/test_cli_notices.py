@@ -50,6 +50,13 @@ def get_failure(result):
                                  result.stderr)
 
 
+def test_failed_build_that_is_not_recorded(ironic, nodes, cli):
+    error = get_error(cli('notice', 'create', NAMES[0], '--kind', 'fault',
+                          '--category', 'build'))
+    assert error.startswith('No notice was created')
+    assert get_notices(ironic) == []
+
+
 def test_cordon_and_uncordon(ironic, nodes, cli):
     cordons = get_data(cli('cordon', *NAMES[:2], '--ticket', 'RMA-1',
                            '-f', 'json'))
@@ -80,7 +87,10 @@ def test_all_cordons_of_a_node_end(ironic, nodes, cli):
         get_output(cli('cordon', 'nt-0', '--kind', kind))
     # Neither keeps requests off the node now.
     get_output(cli('notice', 'create', '--kind', 'fault', 'nt-0'))
-    get_output(cli('cordon', 'nt-0', '--starts-at', '1h'))
+    # The clock of the client does not matter, so the second is a repeat.
+    for _ in range(2):
+        get_output(cli('cordon', 'nt-0', '--starts-at', '1h', '--uuid',
+                       UNKNOWN))
     first, second, *others = get_notices(ironic, node='nt-0')
     output, error = get_failure(cli('uncordon', 'nt-1', 'nt-0'))
     assert output == (f'Uncordoned node nt-0, closed notices '
@@ -132,14 +142,18 @@ def test_wrong_arguments(cli):
              '--starts-at: "friday" is not a valid time: give seconds, or a '
              'time such as 10m, 12h, 7d or 1h30m, or a time with a time zone '
              'such as 2030-12-31T18:00Z'),
+            ('cordon a --starts-at 2030-01-01',
+             '--starts-at: "2030-01-01": must be a time with a time zone'),
+            ('cordon a --ends-at 2027-02-31T18:00Z',
+             '--ends-at: "2027-02-31T18:00Z": there is no such day'),
             ('cordon a --ends-at 9999999w',
              '--ends-at: "9999999w" is too far in the future'),
             ('notice create a', 'arguments are required: --kind'),
             ('notice create a --kind fault --description ',
-             '--description: must not be empty'),
+             '--description: must not be blank'),
             ('notice set a --no-end --ends-at 1h',
              '--ends-at: not allowed with argument --no-end'),
-            ('notice list --ticket ', '--ticket: must not be empty'),
+            ('notice list --ticket ', '--ticket: must not be blank'),
             ('uncordon', 'arguments are required: <node>'),
             ('report', 'arguments are required: <instance-or-node>')):
         result = cli(*args.split(' '))
@@ -150,8 +164,6 @@ def test_wrong_arguments(cli):
 def test_wrong_input(ironic, nodes, cli):
     for args, expected in (
             # The error names the option, not the key of the request.
-            (['cordon', 'nt-0', '--starts-at', '2030-01-01'],
-             '--starts-at: must be a time with a time zone'),
             (['cordon', 'nt-0', '--ends-at', '2020-01-01T00:00Z'],
              '--ends-at: must be later than '),
             (['cordon', 'nt-0', '--uuid', 'x'], 'uuid: must be a UUID'),
@@ -182,10 +194,24 @@ def test_set_of_one_node(ironic, nodes, cli):
 
 
 def test_repeat(ironic, nodes, cli):
-    cordon = 'cordon', 'nt-0', '--uuid', UNKNOWN, '-f', 'json'
+    cordon = 'cordon', *NAMES[:3], '--uuid', UNKNOWN, '-f', 'json'
     assert get_data(cli(*cordon)) == get_data(cli(*cordon))
-    assert len(get_notices(ironic)) == 1
+    assert len(get_notices(ironic)) == 3
     assert get_error(cli(*cordon, '--ticket', 'T')).endswith('(HTTP 409)\n')
+    # A repeat neither opens a notice nor cordons a node again.
+    get_output(cli('notice', 'close', UNKNOWN, '--node', 'nt-0'))
+    get_output(cli('notice', 'set', UNKNOWN, '--node', 'nt-1', '--no-cordon'))
+    assert get_error(cli(*cordon)) == (
+        f'Nothing was created: notice {UNKNOWN} exists already and has no '
+        f'effect on nt-0 (closed), nt-1 (no cordon). Give another --uuid, or '
+        f'none.\n')
+
+
+def test_repeat_of_a_closed_report(ironic, nodes, cli):
+    report = 'notice', 'create', '--kind', 'fault', 'nt-0', '--uuid', UNKNOWN
+    get_output(cli(*report))
+    get_output(cli('notice', 'close', UNKNOWN))
+    assert 'has no effect on nt-0 (closed). ' in get_error(cli(*report))
 
 
 @pytest.mark.parametrize(('args', 'message'), [
@@ -206,6 +232,15 @@ def test_control_characters(ironic, nodes, cli):
     assert '\x1b' not in table and r't\x1b[2J' in table
     row, = get_data(cli('notice', 'list', '-f', 'json'))
     assert row['Ticket'] == 't\x1b[2J'
+    # These would reorder the rest of the line.
+    ticket = ''.join(map(chr, (0x61c, 0x200e, 0x200f, *range(0x202a, 0x202f),
+                               *range(0x2066, 0x206a))))
+    get_output(cli('notice', 'set', row['UUID'], '--ticket', ticket))
+    table = get_output(cli('notice', 'list'))
+    assert ticket.encode('unicode_escape').decode() in table
+    assert set(ticket).isdisjoint(table)
+    row, = get_data(cli('notice', 'list', '-f', 'json'))
+    assert row['Ticket'] == ticket
 
 
 def test_reservation_with_notices(ironic, nodes, cli):
@@ -230,6 +265,16 @@ def test_reservation_with_notices(ironic, nodes, cli):
     [row] = get_data(cli('list', '--fields', 'notices', '--node', NAMES[0],
                          '-f', 'json'))
     assert row == {'Notices': notices}
+    columns = ', '.join((
+        'node_id', 'node_uuid', 'kind', 'cordon', 'starts_at',
+        'is_failed_build', 'request_digest', 'created_at'))
+    for number in range(5):
+        ironic.execute(
+            f'INSERT INTO reservations_notices (uuid, number, {columns}) '
+            f'SELECT uuid, number + {2 ** number}, {columns} '
+            f'FROM reservations_notices')
+    assert re.search(r'\| +\| and 32 more +\|',
+                     get_output(cli('show', NAMES[0])))
 
 
 def test_group_with_health(ironic, nodes, cli):

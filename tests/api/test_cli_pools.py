@@ -34,9 +34,9 @@ def cli(ironic, nodes):
 
 @pytest.fixture
 def create(cli):
-    def create(*args):
+    def create(*args, members='2'):
         return cli('create', '--resource-class', CLASS, '--project', 'p',
-                   '--members', '2', *args)
+                   '--members', members, *args)
     return create
 
 
@@ -74,7 +74,7 @@ def test_life_of_a_pool(ironic, cli, create):
 
 
 def test_refusals(ironic, cli, create):
-    error = get_error(create('--members', '5'))
+    error = get_error(create(members='5'))
     assert '4 of 5 members' in error
     assert 'Eliminated by' in error
     assert get_error(cli('set', UNKNOWN)).startswith('Nothing to set')
@@ -90,7 +90,7 @@ def test_refusals(ironic, cli, create):
 
 def test_replace_without_a_match(ironic, cli, create):
     """The error comes after a table of the reasons."""
-    pool = get_data(create('--members', '4', '-f', 'json'))
+    pool = get_data(create('-f', 'json', members='4'))
     error = get_error(cli('replace', pool['uuid'], NAMES[0]))
     assert re.search(r'\| pool +\| +4 \|', error)
     assert len(ironic.http.get(f'{service.OURS}/pools/{pool["uuid"]}').json()[

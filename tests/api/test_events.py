@@ -12,6 +12,7 @@ import runpy
 import socketserver
 import threading
 import types
+import urllib.parse
 import uuid
 
 from keystonemiddleware import audit
@@ -103,6 +104,26 @@ def test_control_characters(ironic, pool, log, text):
         lines = log(logger)
         assert not any(re.search('[\x00-\x1f\x7f-\x9f\u2028]', line)
                        for line in lines), lines
+
+
+def test_controls_of_the_direction(ironic, node_class, pool, caplog):
+    """Names may contain them."""
+    name = f'{node_class} \u061c\u200f\u202e\u2066'
+    caplog.set_level('DEBUG', 'ironic_reservations')
+    ironic.create(resource_class=node_class, host=name, project_id=name)
+    path, holder = f'{OURS}/hosts/{urllib.parse.quote(name)}', str(
+        uuid.uuid4())
+    ironic.http.put(path, json={'holder': holder, 'ttl': 600})
+    contract.check(ironic.http.delete(path), 409)
+    ironic.http.delete(path, params={'holder': holder})
+    contract.check(ironic.http.delete(path), 404)
+    ironic.create(404, resource_class=node_class, project_id=name,
+                  claim=holder)
+    lines = [record.getMessage() for record in caplog.records
+             if record.name.startswith('ironic_reservations')]
+    assert sum(r'\u061c\u200f\u202e\u2066' in line for line in lines) >= 4
+    assert not [line for line in lines
+                if re.search('[\u061c\u200f\u202e\u2066]', line)]
 
 
 def test_address_of_the_client(ironic, log):
@@ -245,6 +266,12 @@ def test_event_of_a_deployed_node(bus, pool, node_class, log):
     assert payload['ironic_object.data']['expires_at'] is None
 
 
+#: The guide finds with it what is missing in a backup.
+LOST, = re.findall("grep -E '(.*)' /var/log/ironic", (
+    pathlib.Path(__file__).parents[2] / 'doc/source/how-to/restore.rst'
+).read_text())
+
+
 def test_events_of_notices(bus, pool, node_class, log):
     """They name the project and the instance that have the node."""
     hold = bus.create(resource_class=node_class, project_id='p')
@@ -257,6 +284,7 @@ def test_events_of_notices(bus, pool, node_class, log):
     for notice, line, (event_type, payload) in zip(
             response.json()['notices'], log(EVENTS), read_events(),
             strict=True):
+        assert re.search(LOST, line)
         has_node = notice['node_uuid'] == hold['node_uuid']
         holder = {'is_shown_to_project': has_node, **{
             name: hold[name] if has_node else None
@@ -408,6 +436,7 @@ def test_events_of_pools(bus, pool, node_class, log):
         contract.check(bus.http.request(method, path + sub_path, json=body),
                        (200, 204))
         assert log(EVENTS) == lines
+        assert all(re.search(LOST, line) for line in lines)
         (event_type, payload), = read_events()
         assert event_type == f'baremetal.reservation.pool.{action}.end'
         assert payload['ironic_object.data']['node_uuids'] == nodes

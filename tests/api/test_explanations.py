@@ -37,8 +37,8 @@ def dry_run(ironic, **body):
 
 
 def check_sum(ironic, explanation, matching=0):
-    assert explanation.keys() | {'nearest'} == {
-        'considered', 'eliminated', 'nearest'}
+    assert explanation.keys() - {'nearest', 'unknown_nodes'} == {
+        'considered', 'eliminated'}
     # In a noauth Ironic every caller sees all nodes.
     (count,), = ironic.execute('SELECT COUNT(*) FROM nodes')
     assert explanation['considered'] == count
@@ -180,6 +180,7 @@ def test_candidates(ironic, pool, node_class, class_constraint):
     considered = verdict['explanation']['considered']
     assert verdict['explanation']['eliminated'] == [
         {'by': 'candidate_nodes', 'nodes': considered - 2}]
+    assert 'unknown_nodes' not in verdict['explanation']
     explanation = refuse(ironic, candidate_nodes=names, memory_mb=2048,
                          extra_specs={'trait:CUSTOM_GPU': 'required'})
     assert explanation['eliminated'] == [
@@ -206,6 +207,24 @@ def test_unknown_candidate(ironic, pool):
         {'by': 'candidate_nodes', 'nodes': explanation['considered']}]
     # Without candidate_nodes, four nodes match.
     assert explanation['nearest'] == {'by': 'candidate_nodes', 'nodes': 4}
+    assert explanation['unknown_nodes'] == ['nobody']
+    response = ironic.http.post(OURS, json={'candidate_nodes': ['nobody']})
+    assert ('No node has the name or UUID nobody.'
+            in response.json()['error_message'])
+
+
+@pytest.mark.parametrize('project_id, ownership, is_known', [
+    ('owner', 'project', True), ('other', 'any', True),
+    ('other', 'project', False), ('other', 'project_or_none', False)])
+def test_candidate_of_another_project(ironic, pool, project_id, ownership,
+                                      is_known):
+    """Its name reads as one that no node has."""
+    ironic.set_node(pool[0].id, owner='owner', maintenance=True)
+    for name in pool[0].name, pool[0].id.upper():
+        explanation = refuse(ironic, candidate_nodes=[name, 'nobody'],
+                             project_id=project_id, ownership=ownership)
+        assert explanation.get('unknown_nodes', []) == (
+            [] if is_known else sorted([name, 'nobody']))
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node that has just failed to deploy is chosen last."""
 
+import uuid
+
 import pytest
 
 from tests.common import application
@@ -82,6 +84,25 @@ def test_after_nodes_that_fit_worse(ironic, fleet, hold):
         assert hold(nodes, memory_mb=1024) == [3, 0, 1, 2]
 
 
+def test_nodes_that_a_request_avoids(ironic, fleet, resource_class):
+    with fleet(spec(1024), spec(2048)) as (best, other):
+        body = {'resource_class': resource_class, 'memory_mb': 1024,
+                'instance_uuid': str(uuid.uuid4())}
+        # Ironic accepts UUIDs without dashes. It knows only one of these.
+        avoid = [uuid.uuid4().hex, best.id.upper()]
+        hold = ironic.create(**body, avoid=avoid)
+        assert hold['node_uuid'] == other.id
+        assert 'avoid' not in hold['request_spec']
+        # It is no part of the identity of the request.
+        for another in None, [], [other.id] * 16:
+            assert ironic.create(200, **body, avoid=another)[
+                'node_uuid'] == other.id
+        # It is better than none.
+        assert ironic.create(
+            resource_class=resource_class, avoid=avoid
+        )['node_uuid'] == best.id
+
+
 def test_candidate_nodes(ironic, fleet, hold):
     with fleet(*[spec()] * 4) as nodes:
         ironic.add_history(nodes[0])
@@ -100,6 +121,9 @@ def test_without_a_count(ironic, fleet, hold):
     ({'severity': 'INFO'}, {}), ({'ago': 3700}, {}),
     ({'ago': 20}, {'avoid_failed': 10}), ({}, {'avoid_failed': 0}),
     ({'state': 'clean failed'}, {}), ({'state': 'inspect failed'}, {}),
+    # Ironic 35.1 to 38 record errors of VIFs, and of missing workers.
+    ({'state': None, 'event_type': 'available'}, {}),
+    ({'state': None, 'event_type': 'provisioning'}, {}),
 ], ids=str)
 def test_history_that_is_ignored(ironic, fleet, resource_class, event,
                                  options):

@@ -87,7 +87,7 @@ def test_group(ironic, pool, node_class):
     for member in one, other:
         whole = ironic.show(member['instance_uuid'])
         assert whole.pop('request_spec') == {'resource_class': node_class}
-        assert whole.pop('notices') == []
+        assert (whole.pop('notices'), whole.pop('more_notices')) == ([], 0)
         assert member == whole
         assert (member['host'], member['project_id'], member['user_id']) == (
             'compute-1', 'p', 'u')
@@ -428,6 +428,16 @@ def test_claim_must_match(ironic, pool, node_class, body, status):
     ironic.create(status, resource_class=node_class,
                   claim=first['instance_uuid'], **body)
     assert (ironic.state() == before) == (status != 201)
+
+
+def test_claim_names_another_node(ironic, pool, node_class):
+    """The node exists, although the claim could not take it."""
+    hold = ironic.create(resource_class=node_class)
+    [other] = [node.id for node in pool if node.id != hold['node_uuid']][:1]
+    response = ironic.http.post(OURS, json={
+        'claim': hold['instance_uuid'], 'candidate_nodes': [other]})
+    contract.check(response, 422)
+    assert 'unknown_nodes' not in response.json()['explanation']
 
 
 def test_claim_of_a_reservation_with_a_host(ironic, pool, node_class):

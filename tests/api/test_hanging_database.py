@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import threading
 
+import pytest
 import sqlalchemy as sa
 
 from ironic_reservations.db import engine
@@ -76,3 +77,42 @@ def test_other_holds_do_not_wait_for_a_page_of_nodes(
         assert not one.done()
         may_answer.set()
         contract.check(one.result(60), 201)
+
+
+@pytest.mark.on('server')
+def test_only_locked_nodes_are_left(ironic, pool, node_class, start):
+    """The request says so, and is not refused as one that nothing matches."""
+    ironic.capacity()
+    with start({'reservations': {'deadline': 2}}) as application:
+        with ironic.engine.connect() as connection:
+            connection.execute(sa.text(
+                'SELECT id FROM nodes WHERE resource_class = :c FOR UPDATE'),
+                {'c': node_class})
+            for _ in range(2):
+                response = application.http.post(
+                    OURS, json={'resource_class': node_class})
+                assert 'locked' in contract.check(response, 503)
+                assert response.headers['Retry-After'] == '5'
+        application.create(resource_class=node_class)
+
+
+@pytest.mark.on('server')
+@pytest.mark.parametrize('statement', [
+    'LOCK TABLES nodes READ', 'FLUSH TABLES WITH READ LOCK'])
+def test_tables_are_locked(ironic, pool, node_class, start, monkeypatch,
+                           statement):
+    """As by a dump that is not a single transaction."""
+    database = engine.get_engine()
+    monkeypatch.setattr(engine, '_TABLE_WAIT', 1)
+    database.dispose()
+    with start({'reservations': {'deadline': 1}}) as application:
+        with ironic.engine.connect() as connection:
+            connection.exec_driver_sql(statement)
+            response = application.http.post(
+                OURS, json={'resource_class': node_class})
+            contract.check(response, 503)
+            assert response.headers['Retry-After'] == '5'
+            assert application.list() == []
+            connection.exec_driver_sql('UNLOCK TABLES')
+        application.create(resource_class=node_class)
+    database.dispose()

@@ -108,7 +108,7 @@ def test_holder_sees_notices_of_operators(tenant):
     {'ticket': 'T-1'}, {'cordon': True}, {'ends_at': '2999-01-01T00:00:00Z'}],
     ids=str)
 def test_notice_of_an_operator_with_the_category_build(tenant, more):
-    """It is no failed build: it does not end by itself, and is shown."""
+    """Unlike a failed build, it stays open, and the project sees it."""
     report(tenant, 'system-admin', 201, 'free-2', category='build', **more)
     notice, = see(tenant, 'a-member')
     assert (notice['category'], notice['ends_at'] is None) == (

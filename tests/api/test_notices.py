@@ -198,11 +198,77 @@ def test_all_nodes_or_none(ironic, nodes):
 
 
 def test_times_in_the_wrong_order(ironic, nodes):
-    for times in ({'ends_at': from_now(ironic, -1)},
+    for times in ({'ends_at': from_now(ironic, -1)}, {'ends_at': {'in': 0}},
+                  {'starts_at': {'in': 60}, 'ends_at': {'in': 60}},
                   {'starts_at': from_now(ironic, 60),
                    'ends_at': from_now(ironic, 60)}):
         assert post(ironic, 400, nodes=[nodes[0].id], **times).startswith(
             'ends_at: must be later than starts_at and than now')
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('2030-W52-1T00:00Z', '2030-12-23T00:00:00+00:00'),
+    ('2030-12-31t18:00:00z', '2030-12-31T18:00:00+00:00'),
+    ('2030-12-31 18:00:00.9-01:00', '2030-12-31T19:00:00+00:00'),
+    ('20301231T180000,5+0130', '2030-12-31T16:30:00+00:00'),
+    ('9999-12-31T23:59:59-00:00', '9999-12-31T23:59:59+00:00')])
+def test_time(ironic, nodes, text, expected):
+    """Bodies and queries accept the same texts."""
+    notice, = post(ironic, nodes=[nodes[0].id], starts_at=text)
+    assert notice['starts_at'] == expected
+    ironic.list(expires_before=text)
+    contract.check(ironic.http.get(f'{OURS}/history', params={
+        'ended_after': text}), 200)
+
+
+@pytest.mark.parametrize('text, reason', [
+    ('2027-02-31T18:00Z', 'there is no such day'),
+    ('2027-W54-1T18:00Z', 'there is no such day'),
+    ('2030-12-31T23:59:60Z', 'is out of range'),
+    ('2030-12-31T24:00:00Z', 'is out of range'),
+    ('9999-12-31T23:59:59-12:00', 'is out of range'),
+    ('2030-12-31T18:00+24:00', 'is out of range'),
+    *((text, 'must be {}a time with a time zone, such as '
+             '2030-12-31T18:00:00Z') for text in (
+        '2030-12-31', '2030-12-31T18:00', '2030-12-31x18:00Z',
+        '2030-1231T18:00Z', '2030-12-31T18:0000Z', ' 2030-12-31T18:00Z',
+        '٢٠٣٠-12-31T18:00Z'))])
+def test_text_that_is_no_time(ironic, nodes, text, reason):
+    assert post(ironic, 400, nodes=[nodes[0].id], starts_at=text).startswith(
+        f'starts_at: {reason.format("")}; got "')
+    if text.isprintable():
+        fault = contract.check(ironic.http.get(OURS, params={
+            'expires_before': text}), 400)
+        reason = reason.format('a number of seconds, at most 999999999, or ')
+        assert fault == f'expires_before: {reason}; got "{text}"'
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_times_from_now(ironic, nodes):
+    body = {'uuid': str(uuid.uuid4()), 'by': {RACK: 'r1'},
+            'starts_at': {'in': 600}, 'ends_at': {'in': 7200}}
+    [(starts_at, ends_at)] = list_times(post(ironic, **body))
+    assert ends_at - starts_at == datetime.timedelta(0, 6600)
+    seconds = (starts_at - ironic.now()).total_seconds()
+    assert 540 < seconds <= 600
+    # The times of a repeat stay.
+    set_time(ironic, 'starts_at', 60)
+    [(repeat, _)] = list_times(post(ironic, 200, **body))
+    assert repeat < starts_at
+    post(ironic, 409, **{**body, 'starts_at': {'in': 601}})
+    [(again, same)] = list_times(
+        patch(ironic, body['uuid'], starts_at={'in': 600}))
+    assert again >= starts_at and same == ends_at
+    notices = patch(ironic, body['uuid'], starts_at='now')
+    assert {notice['state'] for notice in notices} == {'open'}
+    notices = patch(ironic, body['uuid'], ends_at={'in': 0})
+    assert {notice['state'] for notice in notices} == {'closed'}
+
+
+def list_times(notices):
+    """Return the different times of notices."""
+    return {tuple(datetime.datetime.fromisoformat(notice[name])
+                  for name in ('starts_at', 'ends_at')) for notice in notices}
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -227,6 +293,33 @@ def test_update(ironic, nodes):
         patch(ironic, name, 400, query=f'?node={nodes[1].id}', **values)
 
 
+@pytest.mark.on('sqlite', 'server')
+def test_number_of_notices(ironic, nodes):
+    """Closed ones and failed builds do not count."""
+    first, second, _ = nodes
+    fault = {'kind': 'fault', 'nodes': [first.id, second.id]}
+    with application.set_options({'reservations': {'max_notices': 2}}):
+        fail_build(ironic, first)
+        for number in range(3):
+            one = post(ironic, **{**fault, 'nodes': [first.id]})[0]
+            if number:
+                patch(ironic, one['uuid'], ends_at='now')
+        later = {**fault, 'uuid': str(uuid.uuid4()),
+                 'starts_at': from_now(ironic, 60)}
+        post(ironic, **later)
+        fault['nodes'] = [node.id for node in nodes]
+        text = post(ironic, 409, **fault)
+        assert 'max_notices' in text and text.endswith(f': {first.name}')
+        # A repeat is no other notice, and a failed build is not refused.
+        post(ironic, 200, **later)
+        fail_build(ironic, second)
+        # Reports do not prevent an operator's cordon.
+        fault['cordon'] = True
+        for _ in range(2):
+            post(ironic, **fault)
+        assert post(ironic, 409, **fault).endswith(f': {first.name}')
+
+
 def test_pages(ironic, nodes):
     notices = [post(ironic, nodes=[nodes[0].id])[0] for _ in range(5)]
     pages = list(ironic.pages(NOTICES, 'notices', limit=2))
@@ -240,6 +333,7 @@ def test_notices_outlive_their_node(ironic, node_class):
     with ironic.fleet({'name': 'gone-1', 'resource_class': node_class}):
         notice, = post(ironic, nodes=['gone-1'])
         ironic.execute("DELETE FROM nodes WHERE name = 'gone-1'")
+        notice['state'] = 'closed'
         for node in 'gone-1', notice['node_uuid'], notice['node_uuid'].upper():
             assert get(ironic, node=node) == [notice]
         # SQLite gives the id of the deleted node to the new one.
@@ -247,44 +341,132 @@ def test_notices_outlive_their_node(ironic, node_class):
             assert get(ironic, node='new') == []
             assert get(ironic, node='gone-1') == [notice]
             ironic.create(resource_class=node_class)
-            patch(ironic, notice['uuid'], action='Scrapped', ends_at='now')
+            patch(ironic, notice['uuid'], action='Scrapped')
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_node_that_was_enrolled_again(ironic, nodes, node_class):
+    """It is another node, although it has its UUID and name."""
+    first, second, _ = nodes
+    body = {'uuid': str(uuid.uuid4()), 'nodes': [first.id, second.id]}
+    post(ironic, **body)
+    ironic.execute('UPDATE nodes SET id = id + 1000 WHERE uuid = :u',
+                   u=first.id)
+    assert [row['node_uuid'] for row in get(ironic, state='open')] == [
+        second.id]
+    [row] = get(ironic, state='closed')
+    assert (row['node_uuid'], row['ends_at']) == (first.id, None)
+    assert post(ironic, 409, **body).endswith(f': {first.name}')
+    patch(ironic, row['uuid'], 409, query=f'?node={first.id}', cordon=False)
+    ironic.create(candidate_nodes=[first.id])
+    notices = patch(ironic, row['uuid'], ends_at='now')
+    assert [notice['node_uuid'] for notice in notices] == [second.id]
+    assert len(patch(ironic, row['uuid'], action='Enrolled again')) == 2
+    # Also if the notices had been closed.
+    set_time(ironic, 'ends_at')
+    assert post(ironic, 409, **body).endswith(f': {first.name}')
 
 
 # Failed builds
 
+def fail_build(ironic, node, status=201, project_id='p1', **body):
+    """Reserve a node unless it is, and record a failed build on it."""
+    if not ironic.list(node=node.id):
+        ironic.create(candidate_nodes=[node.id], project_id=project_id)
+    return post(ironic, status, kind='fault', category='build',
+                nodes=[node.id], **body)
+
+
+def seconds_left(ironic, notice):
+    ends_at = datetime.datetime.fromisoformat(notice['ends_at'])
+    return (ends_at - ironic.now()).total_seconds()
+
+
 @pytest.mark.on('sqlite', 'server')
 def test_failed_build(ironic, nodes, start):
-    notice, = post(ironic, kind='fault', category='build',
-                   nodes=[nodes[0].id], description='No port')
-    ends_at = datetime.datetime.fromisoformat(notice['ends_at'])
-    assert 3500 < (ends_at - ironic.now()).total_seconds() <= 3600
+    notice, = fail_build(ironic, nodes[0], description='No port')
+    assert 3500 < seconds_left(ironic, notice) <= 3600
     set_time(ironic, 'ends_at', 5)
-    again, = post(ironic, 200, kind='fault', category='build',
-                  nodes=[nodes[0].id], description='No port again')
+    again, = fail_build(ironic, nodes[0], 200, description='No port again')
     assert again['uuid'] == notice['uuid']
     assert again['description'] == 'No port again'
-    ends_at = datetime.datetime.fromisoformat(again['ends_at'])
-    assert 3500 < (ends_at - ironic.now()).total_seconds() <= 3600
+    assert 3500 < seconds_left(ironic, again) <= 3600
     with start({'reservations': {'avoid_failed': 0}}) as other:
-        assert post(other, 200, kind='fault', category='build',
-                    nodes=[nodes[1].id]) == []
+        assert fail_build(other, nodes[1], 200) == []
     assert len(get(ironic)) == 1
 
 
-def test_failed_build_ends_no_notice_of_an_operator(ironic, nodes):
-    """Notices that an operator has prolonged or cordoned stay unchanged."""
-    build = {'kind': 'fault', 'category': 'build', 'nodes': [nodes[0].id]}
-    notice, = post(ironic, **build)
+@pytest.mark.parametrize('is_expired', [False, True])
+def test_failed_build_without_a_reservation(ironic, nodes, is_expired):
+    if is_expired:
+        hold = ironic.create(candidate_nodes=[nodes[0].id], expires_in=60)
+        ironic.expire(hold['instance_uuid'])
+    assert post(ironic, 200, kind='fault', category='build',
+                nodes=[nodes[0].id]) == []
+    assert get(ironic) == []
+
+
+def test_failed_build_after_an_operator_changed_its_notice(ironic, nodes):
+    """Only a cordon, or no end, keeps it from being prolonged."""
+    notice, = fail_build(ironic, nodes[0])
     patch(ironic, notice['uuid'], ends_at=from_now(ironic, 86400))
-    again, = post(ironic, 200, **build)
-    ends_at = datetime.datetime.fromisoformat(again['ends_at'])
-    assert (ends_at - ironic.now()).total_seconds() > 80000
+    again, = fail_build(ironic, nodes[0], 200, description='again')
+    assert (again['description'], seconds_left(ironic, again) > 80000) == (
+        'again', True)
+    for changes in {'ends_at': None}, {'ends_at': from_now(ironic, 60),
+                                       'cordon': True}:
+        notices = patch(ironic, notice['uuid'], **changes)
+        assert fail_build(ironic, nodes[0], 200, description='no') == notices
+        assert get(ironic) == notices
     patch(ironic, notice['uuid'], ends_at='now')
-    cordon, = post(ironic, **build, cordon=True)
-    assert cordon['ends_at'] is None
-    other, = post(ironic, **build)
-    assert other['uuid'] != cordon['uuid']
-    assert get(ironic, uuid=cordon['uuid']) == [cordon]
+    fail_build(ironic, nodes[0])
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_failed_builds_of_a_project(ironic, nodes, start, caplog):
+    with start({'reservations': {'avoid_failed_nodes': 1}}) as other:
+        first, = fail_build(other, nodes[0])
+        assert fail_build(other, nodes[1], 200) == []
+        warning, = [record.getMessage() for record in caplog.records
+                    if 'Did not mark' in record.message]
+        reservation, = ironic.list(node=nodes[1].id)
+        for name in 'p1', reservation['instance_uuid'], nodes[1].id:
+            assert name in warning
+        # A node that is marked already, and another project.
+        fail_build(other, nodes[0], 200)
+        fail_build(other, nodes[2], project_id='p2')
+        patch(ironic, first['uuid'], ends_at='now')
+        second, = fail_build(other, nodes[1])
+        assert fail_build(other, nodes[0], 200) == []
+        ironic.execute('DELETE FROM nodes WHERE uuid = :u', u=nodes[1].id)
+        fail_build(other, nodes[0])
+    assert [notice['state'] for notice in get(ironic, node=nodes[0].id)] == [
+        'closed', 'open']
+
+
+def test_failed_builds_without_a_limit(ironic, nodes, start):
+    with start({'reservations': {'avoid_failed_nodes': 0}}) as other:
+        for node in nodes:
+            fail_build(other, node)
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_concurrent_failed_builds(ironic, nodes, start):
+    for node in nodes:
+        ironic.create(candidate_nodes=[node.id], project_id='p1')
+    with start({'reservations': {'avoid_failed_nodes': 1}}) as other, \
+            concurrent.futures.ThreadPoolExecutor() as pool:
+        marks = list(pool.map(lambda node: fail_build(
+            other, node, (200, 201)), nodes))
+    assert sum(map(len, marks)) == 1
+
+
+def test_failed_builds_do_not_count_for_healthy(ironic, nodes, node_class):
+    fail_build(ironic, nodes[0])
+    row, = (row for row in ironic.capacity(resource_class=node_class,
+                                           by='project_id')
+            if row['project_id'] == 'p1')
+    assert (row['total'], row['healthy']) == (1, 1)
 
 
 @pytest.mark.parametrize('limit, pages', [(1, 2), (2, 3)])

@@ -376,8 +376,9 @@ TABLE = [
     *((f'group delete %(group)s {args}', says('Deleted group %(group)s\n'))
       for args in ('', '--all-projects')),
 
-    *((f'pool create --resource-class {CLASS} --members 1 --project p {args}',
-       expected) for args, expected in HOLD
+    *((f'pool create --resource-class {CLASS} --members 1 {args}'
+       + ' --project p' * ('--project ' not in args), expected)
+      for args, expected in HOLD
       if not args.startswith(('--user', '--host', '--ownership project '))),
     (f'pool create --resource-class {CLASS} --members 1 --project east '
      '--ownership project --uuid %(new)s',
@@ -439,7 +440,7 @@ TABLE = [
     ('history --project west --project-domain a', rows('node-3', 'node-3')),
     ('history --project east', rows()),
     ('history --ended-after 1d --all-projects', rows('node-3', 'node-3')),
-    ('history --ended-after 2999-01-01', rows()),
+    ('history --ended-after 2999-01-01T00:00Z', rows()),
     ('history', columns('Node,Instance UUID,Project ID,Description,'
                         'Created At,Ended At,Ended By')),
     ('history node-3 --long', columns(
@@ -464,7 +465,7 @@ TABLE = [
     ('list --group %(group)s', rows('node-3', 'node-4')),
     ('list --expires-before 1d', rows('node-1')),
     ('list --expires-before 10s', rows()),
-    ('list --expires-before 9999-12-31', rows('node-1')),
+    ('list --expires-before 9999-12-31T00:00Z', rows('node-1')),
     ('list --long', columns(
         'Instance UUID,Node UUID,Node Name,Host,State,Provision State,'
         'Resource Class,Health,Maintenance,Notices,Project ID,Description,'
@@ -757,7 +758,7 @@ def list_empty_values():
 def test_empty_value(capsys, name, words):
     """For example that of an unset variable in a script."""
     if words[-2:-1] and words[-2] in MAY_BE_EMPTY.get(name, [
-            '--conductor-group', '--description']):
+            '--conductor-group', '--shard', '--description']):
         PARSERS[name].parse_args(words)
         return
     with pytest.raises(SystemExit) as error:
@@ -766,6 +767,67 @@ def test_empty_value(capsys, name, words):
     assert error.value.code == 2 and 'required' not in message
     argument = next((word for word in words[-2:-1] if word[0] == '-'), '<')
     assert f'error: argument {argument}' in message
+
+
+#: Two values of options that do not accept "1" twice.
+VALUES = {'--level': ['by=shard,policy=pack'] * 2, '--by': ['shard=a'] * 2,
+          '--property': ['a=1', 'b=1'], '--instance': [NEW + '0'] * 2}
+
+
+def list_own_options():
+    """Yield commands, an option of each, and what else is required."""
+    for name, parser in PARSERS.items():
+        arguments = ['a'] * sum(action.nargs != '?' for action
+                                in parser._positionals._group_actions)
+        for action in parser._optionals._group_actions[1:]:
+            # Each of these replaces what is required otherwise.
+            words = [] if action.dest in ('by', 'instances') else [
+                *REQUIRED.get(name, []), *arguments]
+            for option in action.option_strings:
+                place = slice(0, 0) if option not in words else slice(
+                    words.index(option), words.index(option) + 2)
+                yield name, option, [*words[:place.start],
+                                     *words[place.stop:]]
+
+
+@pytest.mark.parametrize(('name', 'option', 'required'), [
+    pytest.param(*row, id=' '.join(row[:2])) for row in list_own_options()])
+def test_repeated_option(capsys, name, option, required):
+    """A value must not replace another one that the user has typed."""
+    parser = PARSERS[name]
+    action = parser._option_string_actions[option]
+    first, second = ([[]] * 2 if action.nargs == 0 else
+                     [[value] for value in VALUES.get(option, (
+                         [*(action.choices or '1')][:1] * 2))])
+    short = option[:-1] if sum(
+        other.startswith(option[:-1])
+        for other in parser._option_string_actions) == 1 else option
+    words = [*required, option, *first, short, *second]
+    if action.nargs == 0:
+        assert getattr(parser.parse_args(words), action.dest) is not None
+    elif '(repeat for' in action.help:
+        assert len(getattr(parser.parse_args(words), action.dest)) == 2
+    else:
+        with pytest.raises(SystemExit):
+            parser.parse_args(words)
+        assert (f'error: argument {option}: is given more than once'
+                in capsys.readouterr().err)
+
+
+@pytest.mark.parametrize('args', [
+    'set a --expires-in 1 --no-expiry',
+    'group set a --expires-in 1 --no-expiry',
+    'pool set a --expires-at 2999-12-31T18:00Z --no-expiry',
+    'pool set a --expires-in 1 --no-expiry',
+    'notice set a --ends-at 1 --no-end',
+    'notice set a --cordon --no-cordon',
+    'notice create --kind fault a --no-cordon --cordon',
+])
+def test_option_and_its_negation(capsys, args):
+    name = find_command(args)
+    with pytest.raises(SystemExit):
+        PARSERS[name].parse_args(args.removeprefix(name).split())
+    assert ': not allowed with argument ' in capsys.readouterr().err
 
 
 # Completion by bash

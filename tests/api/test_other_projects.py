@@ -129,7 +129,7 @@ def test_node_of_another_project(cloud):
                   if name == 'of-b-2')
     for query in '', '?dry_run=true':
         verdicts = {verdict(query, node) for node in (
-            'unknown', str(uuid.uuid4()), 'of-b-1', 'of-b-2', b_uuid,
+            'nobody', str(uuid.uuid4()), 'of-b-1', 'of-b-2', b_uuid,
             'free-2')}
         assert len(verdicts) == 1
 

@@ -140,12 +140,20 @@ def test_project_cannot_set_host_project_or_user(cloud, persona, key):
     assert cloud.hold(persona, **{key: None})['user_id'] == own['user_id']
 
 
+@pytest.mark.parametrize('persona', ['a-admin', 'a-member'])
+def test_project_cannot_avoid_nodes(cloud, persona):
+    assert cloud.call(persona, 403, 'POST', OURS, json={
+        **ANY, 'avoid': []}).startswith('avoid: ')
+    cloud.hold(persona, avoid=None)
+
+
 @pytest.mark.parametrize('persona', [
     'system-member', 'system-service', 'elevated-service'])
 def test_compute_service_sets_host_project_and_user(cloud, persona):
     project, user = cloud.projects['a'], cloud.users['a-member']
     hold = cloud.hold(persona, host='compute-1', project_id=project,
-                      user_id=user, candidate_nodes=['free-2'])
+                      user_id=user, candidate_nodes=['free-2'],
+                      avoid=[user])
     assert (hold['host'], hold['project_id'], hold['user_id']) == (
         'compute-1', project, user)
     # The project sees the reservation, but not its node.

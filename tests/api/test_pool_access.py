@@ -98,6 +98,25 @@ def test_project_reports_a_fault_of_a_node_of_its_pool(cloud, pool):
         **body, 'kind': 'maintenance'})
 
 
+def test_node_in_a_pool_of_another_project(cloud, pool, policy):
+    """It is no longer unowned, so it reads the same as an unknown one."""
+    policy({'baremetal:reservation:create_unowned': 'role:member',
+            'baremetal:reservation:pools': 'role:member'})
+    cloud.call('b-member', 201, 'POST', POOLS, json={
+        'project_id': cloud.projects['b'], 'members': 1,
+        'request': {'candidate_nodes': ['of-b-2'], 'memory_mb': 1}})
+    other, = cloud.get('b-member', POOLS)['pools']
+    path = f'{POOLS}/{other["uuid"]}/nodes'
+    for node, statuses in (('free-2', (400, 400)), ('nonsense', (400, 400)),
+                           ('free-1', (403, 409))):
+        for (url, json), status in zip((
+                (f'{OURS}/notices', {'kind': 'fault', 'nodes': [node]}),
+                (path, {'node': node})), statuses, strict=True):
+            fault = cloud.call('b-member', status, 'POST', url, json=json)
+            assert status != 400 or fault.endswith(
+                f'must be the UUID or the name of a node; got "{node}"')
+
+
 OWN = ('role:member and (project_id:%(reservation.project_id)s or '
        'system_scope:all)')
 
@@ -124,6 +143,27 @@ def test_project_that_may_replace(cloud, pool, policy):
             'of-b-2']
     finally:
         cloud.ironic.execute('UPDATE nodes SET maintenance = 0')
+
+
+def test_project_replaces_no_machine_in_use(cloud, pool, policy):
+    """It would keep both machines."""
+    policy({'baremetal:reservation:pools_replace': OWN})
+    path = f'{POOLS}/{pool["uuid"]}/nodes'
+    hold = cloud.hold('a-member', candidate_nodes=['free-2'])
+    for replaces in 'free-2', pool['nodes'][0]['uuid'].upper():
+        fault = cloud.call('a-member', 409, 'POST', path, json={
+            'replaces': replaces})
+        assert fault.startswith(f'Node {replaces} carries an instance')
+    cloud.call('a-member', 204, 'DELETE', f'{OURS}/{hold["instance_uuid"]}')
+    # Its only candidate was the machine itself.
+    fault = cloud.call('a-member', 422, 'POST', path, json={
+        'replaces': 'free-2'})
+    assert fault == ('Node free-2 cannot be replaced: no machine is free '
+                     'there that fits.')
+    cloud.ironic.execute(
+        'UPDATE reservations_pools SET request_spec = :s',
+        s='{"memory_mb": 1}')
+    cloud.call('a-member', 200, 'POST', path, json={'replaces': 'free-2'})
 
 
 def test_project_that_may_create(cloud, policy, pool):

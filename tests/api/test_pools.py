@@ -92,7 +92,7 @@ def test_pool(ironic, create, call, node_class):
         'uuid': node['uuid'], 'name': node['name'],
         'resource_class': node_class, 'domain': node['domain'],
         'segment': None, 'state': 'free', 'health': None,
-        'instance_uuid': None, 'notices': []}
+        'instance_uuid': None, 'notices': [], 'more_notices': 0}
     assert call('GET', f'/{name}') == pool
     brief = {key: value for key, value in pool.items()
              if key not in ('nodes', 'request')}
@@ -220,6 +220,16 @@ def test_expiry(ironic, create, call, nodes):
 
 
 @pytest.mark.on('sqlite', 'server')
+def test_expiry_from_now(ironic, create):
+    """A repeat changes nothing, whenever it is."""
+    body = {'uuid': str(uuid.uuid4()), 'expires_at': {'in': 3600}}
+    assert 3540 < ironic.seconds_left(create(**body)) <= 3600
+    ironic.execute('UPDATE reservations_pools SET expires_at = '
+                   + ironic.clock(60))
+    assert ironic.seconds_left(create(status=200, **body)) <= 60
+
+
+@pytest.mark.on('sqlite', 'server')
 def test_update(ironic, create, call):
     expires_at, later = in_future(ironic), in_future(ironic, 7200)
     pool = create(expires_at=expires_at)
@@ -232,7 +242,11 @@ def test_update(ironic, create, call):
     pool = call('PATCH', path, json=patch(expires_at=None,
                                           description=None))
     assert (pool['expires_at'], pool['description']) == (None, None)
-    for value in ('2001-01-01T00:00:00Z', '2999-01-01T00:00:00', 'soon'):
+    for seconds in 3600, 7200:
+        pool = call('PATCH', path, json=patch(expires_at={'in': seconds}))
+        assert seconds - 60 < ironic.seconds_left(pool) <= seconds
+    for value in ('2001-01-01T00:00:00Z', {'in': 0},
+                  '2999-01-01T00:00:00', 'soon'):
         call('PATCH', path, 400, patch(expires_at=value))
         create(1, 400, expires_at=value)
     for body in ([], patch(project_id='q'), patch(members=3)):
@@ -309,7 +323,7 @@ def test_replace(ironic, nodes, create, call):
     call('POST', path, 404, {'replaces': old['name']})
     # The rack has three nodes, of which a server keeps one.
     fault = call('POST', path, 422, {'replaces': other['uuid']})
-    assert fault is not None
+    assert f'group:domain={RACK}={old["domain"]} eliminates 3, ' in fault
     assert call('GET', f'/{pool["uuid"]}') == pool
 
 

@@ -4,9 +4,11 @@
 import json
 import uuid
 
+import bcrypt
 from ironicclient.common import http as ironicclient_http
 import pytest
 
+from ironic_reservations.api import routes
 from tests.common import bad_requests
 from tests.common import contract
 from tests.common import request_keys
@@ -56,6 +58,62 @@ def test_type_of_no_body(ironic, same_state, content_type):
         response = ironic.http.request(
             method, path, headers={'Content-Type': content_type})
         contract.check(response, 404)
+
+
+# Requests without a body
+
+@pytest.mark.parametrize('method, path', [
+    (method, path) for path, handlers in routes.ROUTES.items()
+    for method in handlers if method in ('GET', 'DELETE')])
+def test_body_of_no_use(ironic, same_state, method, path):
+    """A condition in it would not count."""
+    def request(instance_uuid, body, content_type='application/json'):
+        return ironic.http.request(
+            method, path.format(instance_uuid=instance_uuid, host='compute-9',
+                                uuid=bad_requests.UNKNOWN, node='node-9'),
+            data=body, headers={'Content-Type': content_type})
+
+    for body, content_type in (
+            (b'{"host": "other"}', 'application/json'),
+            (b'host=other', 'application/x-www-form-urlencoded'),
+            (b'[0]', 'text/plain'), (b'false', ''), (b'\xff', 'x'),
+            (b'[' * 50000, 'application/json')):
+        fault = contract.check(
+            request(bad_requests.HELD, body, content_type), 400)
+        assert fault.startswith(f'body: must be empty with {method}')
+    # Ansible's module uri sends null where no body is given.
+    for body in b' \n', b'{ }', b'[]', b'""', b'null\n':
+        contract.check(request(bad_requests.UNKNOWN, body), (200, 404))
+
+
+@pytest.mark.parametrize('method, path, body, end', [
+    ('DELETE', ITEM, {'host': 'other', 'x': 1}, '; put host in the query'),
+    ('DELETE', ITEM, [['other']], '; put host, holder in the query'),
+    ('DELETE', bad_requests.HOST, {'holder': 1}, '; put holder in the query'),
+    ('DELETE', f'{OURS}/groups/{bad_requests.UNKNOWN}', {'host': 'x'}, ''),
+    ('GET', f'{OURS}/notices', [{'node': 'a', 'kind': 'fault'}],
+     '; put node, kind in the query')])
+def test_parameter_in_the_body(ironic, same_state, method, path, body, end):
+    fault = contract.check(ironic.http.request(method, path, json=body), 400)
+    assert fault == f'body: must be empty with {method}{end}'
+
+
+@pytest.mark.parametrize('method, path', [
+    ('GET', OURS), ('POST', OURS), ('DELETE', ITEM), ('GET', f'{OURS}/x/y'),
+    ('PUT', bad_requests.HOST)])
+def test_chunks_that_the_server_does_not_pass_on(start, same_state, tmp_path,
+                                                 method, path):
+    users = tmp_path / 'htpasswd'
+    users.write_text('ann:' + bcrypt.hashpw(
+        b'secret', bcrypt.gensalt(4)).decode() + '\n')
+    with start({'DEFAULT': {'auth_strategy': 'http_basic',
+                            'http_basic_auth_user_file': str(users)}}) as api:
+        for auth, status in (None, 401), (('ann', 'secret'), 411):
+            fault = contract.check(api.http.request(
+                method, path, auth=auth, headers={
+                    'Transfer-Encoding': 'chunked',
+                    'Content-Type': 'application/json'}), status)
+        assert fault.startswith('Transfer-Encoding: ')
 
 
 @pytest.mark.parametrize('path, status', [

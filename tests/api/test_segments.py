@@ -213,8 +213,8 @@ def test_repair_without_a_node_in_the_domain(ironic, racks, node_class):
         'resource_class': node_class,
         'group': {'uuid': group['uuid'], 'segment': 0}})
     contract.check(response, 422)
-    assert f'group:segment={RACK}' in response.text or (
-        'maintenance' in response.text)
+    for by, value in zip((POD, RACK), domain, strict=True):
+        assert f'group:segment={by}={value} eliminates' in response.text
     assert test_groups.show(ironic, group['uuid'])['reservations'] == [one]
 
 

@@ -4,6 +4,7 @@
 tests/core/test_migrations.py runs the command, with and without our tables.
 """
 
+import contextlib
 import os
 import re
 import subprocess
@@ -11,10 +12,14 @@ from unittest import mock
 
 from keystoneauth1 import exceptions as ks_exc
 import pytest
+import sqlalchemy as sa
 
 from ironic_reservations.cmd import status
+from ironic_reservations.db import engine
 from tests.common import application
 from tests.common import keystones
+from tests.common import programs
+from tests.common import servers
 from tools import services
 
 RULE = 'baremetal:reservation:'
@@ -80,13 +85,107 @@ def test_prepared_nodes(check, ironic):
                 in details) == bool(number)
 
 
+@pytest.mark.on('server')
+@pytest.mark.parametrize('value', [0, 1, 2])
+def test_durability(check, ironic, value):
+    try:
+        ironic.execute(f'SET GLOBAL innodb_flush_log_at_trx_commit = {value}')
+        result, details = check({})[1]['Durability']
+    finally:
+        ironic.execute('SET GLOBAL innodb_flush_log_at_trx_commit = 1')
+    assert result == ('Success' if value == 1 else 'Warning')
+    [[host]] = ironic.execute('SELECT @@hostname')
+    assert value == 1 or (
+        f'commit is {value} on the member' in details and host in details)
+
+
+@pytest.mark.on('server')
+def test_durability_that_cannot_be_read(check, monkeypatch):
+    """As through a proxy that does not know the variable."""
+    monkeypatch.setattr(status, '_FLUSH', 'no_such_variable')
+    result, details = check({})[1]['Durability']
+    assert result == 'Warning'
+    assert 'no_such_variable cannot be read on the member' in details
+
+
+def test_format_of_the_binary_log(check):
+    """MariaDB refuses our writes with STATEMENT alone."""
+    with servers.alone('--log-bin=binlog') as server:
+        options = {'database': {'connection': server.url}}
+        server.sql('CREATE TABLE t (i INT)')
+        for value in 'ROW', 'MIXED', 'STATEMENT':
+            server.sql(f'SET GLOBAL binlog_format = {value}')
+            is_bad = value == 'STATEMENT'
+            result, details = check(options)[1]['Durability']
+            assert result == ('Warning' if is_bad else 'Success')
+            assert is_bad == ('binlog_format is STATEMENT on the' in details)
+            with application.set_options(options):
+                own = engine.create_engine()
+            with pytest.raises(sa.exc.OperationalError, match='1665') if (
+                    is_bad) else contextlib.nullcontext(), own.begin() as (
+                        connection):
+                connection.exec_driver_sql('INSERT INTO t VALUES (1)')
+            own.dispose()
+
+
+#: As openstack-helm writes it: only the logger of Ironic has a handler.
+LOGGING = """
+[loggers]
+keys = root, ironic{keys}
+[handlers]
+keys = stdout, null
+[formatters]
+keys = default
+[logger_root]
+level = WARNING
+handlers = null
+[logger_ironic]
+level = INFO
+handlers = stdout
+qualname = ironic
+{logger}
+[handler_null]
+class = logging.NullHandler
+args = ()
+[handler_stdout]
+class = {handler}
+args = (sys.stdout,)
+formatter = default
+[formatter_default]
+format = %(message)s
+"""
+
+
+@pytest.mark.parametrize('level, handler, expected', [
+    (None, 'StreamHandler', 'Warning'), ('INFO', 'StreamHandler', 'Success'),
+    ('CRITICAL', 'StreamHandler', 'Warning'),
+    ('nonsense', 'StreamHandler', 'Failure'),
+    # A library that is not installed here, and one that refuses the arguments.
+    ('INFO', 'fluent.handler.FluentHandler', 'Failure'),
+    ('INFO', 'FileHandler', 'Failure')])
+def test_logging(ironic, tmp_path, level, handler, expected):
+    path = tmp_path / 'logging.conf'
+    path.write_text(LOGGING.format(
+        handler=handler, keys=', ours' if level else '', logger=(
+            f'[logger_ours]\nlevel = {level}\nhandlers = stdout\n'
+            'qualname = ironic_reservations') if level else ''))
+    output = programs.run(
+        services.program('ironic-reservations-status'), '--config-file',
+        services.write_conf(tmp_path / 'ironic.conf', {
+            'DEFAULT': {'log_config_append': path},
+            'database': {'connection': ironic.database_url}}),
+        'upgrade', 'check', status=2 if expected == 'Failure' else 1)
+    [result] = re.findall(r'Check: Logging *\|\n\| Result: (\w+)', output)
+    assert result == expected
+
+
 def test_policy_rules(check, policy):
     policy(dict.fromkeys((f'{RULE}creat', f'{RULE}list_all',
                           'baremetal:node:create'), '!'))
     code, results = check({})
     assert code == 1
     for name in ('Database schema', 'Database revision', 'Stale reads',
-                 'Clocks'):
+                 'Durability', 'Clocks'):
         assert results[name][0] == 'Success'
     for name in 'Policy rules', 'Service role':
         assert results[name][0] == 'Warning'

@@ -10,6 +10,7 @@ import uuid
 import pytest
 
 from tests.api import fence_client
+from tests.common import command
 from tests.common import contract
 from tests.common import service
 
@@ -71,7 +72,8 @@ def check_adoption(ironic, capitals, instance_uuid):
 def test_reads(ironic, pool, instance, capitals):
     reservation = ironic.show(instance)
     assert reservation['instance_uuid'] == capitals
-    del reservation['request_spec'], reservation['notices']
+    for name in 'request_spec', 'notices', 'more_notices':
+        del reservation[name]
     for query in ({}, {'node': pool[0].id.lower()}, {'node': pool[0].id},
                   {'sort_key': 'instance_uuid'}):
         assert ironic.list(**query) == [reservation]
@@ -214,3 +216,121 @@ def test_fence(ironic, pool, instance):
             client.accept(hold, path=f'/v1/nodes/{node}/states/power')
             client.accept(hold, 'POST', '/v1/volume/targets', node=node)
         client.refuse(412, hold, path=f'/v1/nodes/{pool[1].id.lower()}')
+
+
+# Without dashes: Ironic accepts this spelling, and may have both
+
+TWIN = str(uuid.uuid4())
+
+
+@pytest.fixture
+def twins(ironic, node_class):
+    """The UUIDs of two nodes, which differ only in dashes."""
+    uuids = TWIN.replace('-', ''), TWIN
+    with ironic.fleet(*({'id': uuid_, 'resource_class': node_class}
+                        for uuid_ in uuids)):
+        yield uuids
+
+
+@pytest.fixture(params=[0, 1], ids=['undashed', 'dashed'])
+def twin(twins, request):
+    """The UUID of one of them, and that of the other one."""
+    return twins[request.param], twins[1 - request.param]
+
+
+def test_reservation_of_a_twin(ironic, twin):
+    node, other = twin
+    hold = ironic.create(candidate_nodes=[node], host='compute-1')
+    assert hold['node_uuid'] == node
+    for spell in str.lower, str.upper:
+        ironic.create(422, candidate_nodes=[spell(node)])
+        assert len(ironic.list(node=spell(node))) == 1
+    assert ironic.list(node=other) == []
+    ironic.delete(hold['instance_uuid'])
+    for ident, number in (node, 1), (other, 0):
+        response = ironic.http.get(f'{OURS}/history', params={'node': ident})
+        contract.check(response, 200)
+        assert len(response.json()['history']) == number
+
+
+def test_fence_of_a_twin(ironic, twin):
+    node, other = twin
+    hold = ironic.create(candidate_nodes=[node], host='compute-1')
+    target = str(uuid.uuid4())
+    targets = '/v1/volume/targets'
+    with fence_client.serve() as client:
+        for spell in str.lower, str.upper:
+            client.accept(hold, path=f'/v1/nodes/{spell(node)}/vifs')
+            client.refuse(412, hold, path=f'/v1/nodes/{spell(other)}/vifs')
+            for uuid_ in target, target.replace('-', ''):
+                client.accept(hold, 'DELETE', f'{targets}/{uuid_}',
+                              node=spell(node))
+            client.refuse(412, hold, 'POST', targets, node=spell(other))
+        client.refuse(
+            400, hold, path=f'/v1/nodes/{node}/validate?node_uuid={other}')
+
+
+def test_notices_of_a_twin(ironic, twin):
+    node, other = twin
+    notices = f'{OURS}/notices'
+    response = ironic.http.post(notices, json={
+        'kind': 'maintenance', 'nodes': [node.upper()]})
+    contract.check(response, 201)
+    notice, = response.json()['notices']
+    assert notice['node_uuid'] == node
+    path = f'{notices}/{notice["uuid"]}'
+    ironic.create(422, candidate_nodes=[node])
+    ironic.create(candidate_nodes=[other])
+    for ident, number, status in (node, 1, 200), (other, 0, 404):
+        response = ironic.http.get(notices, params={'node': ident})
+        contract.check(response, 200)
+        assert len(response.json()['notices']) == number
+        contract.check(ironic.http.patch(path, params={'node': ident}, json=[
+            {'op': 'add', 'path': '/ticket', 'value': 'x'}]), status)
+
+
+def test_pool_of_a_twin(ironic, twin):
+    node, other = twin
+    pools = f'{OURS}/pools'
+    response = ironic.http.post(pools, json={
+        'project_id': 'p', 'members': 1,
+        'request': {'candidate_nodes': [node]}})
+    contract.check(response, 201)
+    path = f'{pools}/{response.json()["uuid"]}'
+    for ident, number, status in (node, 1, 200), (other, 0, 400):
+        response = ironic.http.get(pools, params={'node': ident})
+        contract.check(response, 200)
+        assert len(response.json()['pools']) == number
+        contract.check(ironic.http.get(path, params={'marker': ident}),
+                       status)
+    contract.check(ironic.http.delete(f'{path}/nodes/{other}'), 404)
+    contract.check(ironic.http.post(f'{path}/nodes', json={
+        'node': other.upper()}), 200)
+    contract.check(ironic.http.delete(f'{path}/nodes/{node.upper()}'), 204)
+    nodes = ironic.http.get(path).json()['nodes']
+    assert [row['uuid'] for row in nodes] == [other]
+    contract.check(ironic.http.delete(path), 204)
+
+
+def test_commands_on_a_twin(ironic, twin):
+    """They find the node, and not the other one."""
+    node, other = twin
+
+    def run(*args):
+        result = command.run(ironic.url, 'baremetal', 'reservation', *args)
+        return result.returncode, result.stdout
+
+    hold = ironic.create(candidate_nodes=[node])
+    for args in (['show', node], ['list', '--node', node], ['history', node],
+                 ['report', node], ['cordon', node.upper()],
+                 ['notice', 'list', '--node', node, '--state', 'open'],
+                 ['uncordon', node], ['delete', node]):
+        status, text = run(*args, *(['-f', 'json'] if args[0] in (
+            'show', 'list', 'history', 'notice') else []))
+        assert status == 0, args
+        assert args[0] not in ('show', 'list', 'history') or (
+            hold['instance_uuid'] in text)
+        assert other not in text
+    for args in ['show', other], ['uncordon', other]:
+        assert run(*args)[0] == 1
+    assert ironic.find_instance(node) is None

@@ -60,16 +60,17 @@ class Application(service.Service):
                         node_id=node_id, trait=trait, version='1.0'))
 
     def add_history(self, node, severity='ERROR', ago=0,
-                    state='deploy failed'):
+                    state='deploy failed', event_type='deploying'):
         """Add an event to a node's history.
 
         :param ago: age of the event in seconds.
+        :param state: None for an event that Ironic has recorded before 39.
         """
         self.execute(
             'INSERT INTO node_history (uuid, node_id, severity, state, '
-            f'created_at) SELECT :u, id, :s, :t, {self.clock(-ago)} '
-            'FROM nodes WHERE uuid = :n', u=str(uuid.uuid4()), s=severity,
-            t=state, n=node.id)
+            'event_type, created_at) SELECT :u, id, :s, :t, :e, '
+            f'{self.clock(-ago)} FROM nodes WHERE uuid = :n',
+            u=str(uuid.uuid4()), s=severity, t=state, e=event_type, n=node.id)
 
     def allocate(self, node):
         """Give a node an allocation of Ironic's."""
@@ -138,7 +139,8 @@ def serve(ironic_app=None):
 @contextlib.contextmanager
 def serve_database(url, conf_file):
     """Serve a database; yields the Application and its engine."""
-    with set_options({'database': {'connection': url}}):
+    with set_options({'database': {'connection': url}}), \
+            databases.keep_connections():
         engine = db_engine.create_checked_engine()
     databases.skip_fsync(engine)
     try:

@@ -20,6 +20,7 @@ LETTERS = 'aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee'
 MAX_INT = 2 ** 31 - 1
 LIMIT = 64 * 1024
 NUL, SURROGATE = 'a\x00b', 'a\ud800b'
+BLANK = ' \u3000'
 
 
 class Row(typing.NamedTuple):
@@ -184,6 +185,7 @@ CAPACITY = [
         ('marker=a', 'marker'), (f'marker={UNKNOWN}', 'marker'),
         ('fields=total', 'fields'),
         ('project_id=p', 'project_id'), ('Host=a', 'Host'), ('host=', 'host'),
+        ('host=%20', 'host'),
         ('host=%00', 'host'), ('host=' + 'x' * 256, 'host'),
         ('host=a&host=b', 'host'), ('host=a&host=a', 'host'),
         ('by=', 'by'), ('by=total', 'by'), ('by=capability:', 'by'),
@@ -192,7 +194,7 @@ CAPACITY = [
         ('trait=not%20a%20trait', 'trait'), ('trait=%ED%A0%80', 'URL'),
         ('resource_class=', 'resource_class'),
         ('resource_class=a&resource_class=b', 'resource_class'),
-        ('shard=', 'shard'), ('shard=a&shard=b', 'shard'),
+        ('shard=a&shard=b', 'shard'),
         ('shard=' + 'x' * 256, 'shard'),
         ('conductor_group=%00', 'conductor_group'),
         ('conductor_group=a&conductor_group=', 'conductor_group'),
@@ -244,6 +246,9 @@ STRINGS = [
         'low-surrogate': '\udc00', 'number': 3, 'true': True,
         'list': ['x'], 'object': {'x': 'y'},
     }.items()
+] + [
+    post(f'{field}-blank', body_with(**{field: BLANK}), field)
+    for field in request_keys.IDENTS
 ] + [
     post(f'{where}-{id}', field_value(where, {'a': value}), f'{where}.a')
     for where in ('extra_specs', 'image.properties')
@@ -465,12 +470,23 @@ GROUPS = [
 ] + [
     post('claim-group', body_with(claim=UNKNOWN, group={'uuid': UNKNOWN}),
          'claim'),
-    post('claim-dry-run', body_with(claim=UNKNOWN), 'claim',
+    post('claim-dry-run', body_with(claim=UNKNOWN), UNKNOWN, 404,
+         path=f'{OURS}?dry_run=true'),
+    post('claim-of-a-host-dry-run', body_with(claim=HELD), HELD, 409,
          path=f'{OURS}?dry_run=true'),
     post('claim-adopt', {'instance_uuid': UNKNOWN, 'claim': HELD}, 'claim',
          path=f'{OURS}?adopt=true'),
     post('claim-unknown', body_with(claim=UNKNOWN), UNKNOWN, 404),
     post('claim-of-a-host', body_with(claim=HELD), HELD, 409),
+] + [
+    post(f'avoid-{id}', body_with(avoid=value), field)
+    for id, value, field in (
+        ('text', UNKNOWN, 'avoid'), ('name', [UNKNOWN, 'node-1'], 'avoid.1'),
+        ('number', [1], 'avoid.0'), ('null', [None], 'avoid.0'),
+        ('many', [UNKNOWN] * 17, 'avoid'))
+] + [
+    post('avoid-adopt', {'instance_uuid': UNKNOWN, 'avoid': []}, 'avoid',
+         path=f'{OURS}?adopt=true'),
 ] + [
     post(f'ownership-{id}', body_with(ownership=value), 'ownership')
     for id, value in (
@@ -515,9 +531,10 @@ GROUPS = [
 HOLDERS = [
     Row(f'holder-{method}-{query}', method, f'{ITEM}?{query}',
         {'Content-Type': 'application/json'},
-        json.dumps([{'op': 'remove', 'path': '/expires_in'}]).encode(),
-        status, field)
-    for method in ('PATCH', 'DELETE')
+        body, status, field)
+    for method, body in (
+        ('PATCH', b'[{"op": "remove", "path": "/expires_in"}]'),
+        ('DELETE', None))
     for query, status, field in (
         (f'holder={UNKNOWN}', 400, 'holder'),
         ('host=h&holder=', 400, 'holder'),
@@ -590,7 +607,7 @@ PATCHES = [
         ([lease(5), op('add', '/expires_in')], '1.value'),
         ([{**host('x'), 'from': '/host'}], '0.from'),
         *(([host(name)], 'host') for name in (
-            '', None, 5, 'a\n', 'x' * 256, '\ud800')),
+            '', BLANK, None, 5, 'a\n', 'x' * 256, '\ud800')),
         *(([lease(seconds)], 'expires_in') for seconds in (
             0, -1, None, True, '60', 1.5, 2592001, 2 ** 31, float('nan')))))
 ] + [
@@ -615,6 +632,11 @@ PATCHES = [
 # The node does not exist, so that a request that is not refused fails, too.
 _NOTICE = {'kind': 'fault', 'nodes': ['nonsense']}
 _YEAR_ZERO = '0001-01-01T00:00:00+14:00'
+_BAD_TEXTS = ('2030-01-01\x0000:00:00Z', '2030-01-01\ud80000:00:00Z')
+# Times from now, each with the key that is wrong.
+_RELATIVE = [*(({'in': value}, 'in') for value in (
+    None, -1, 1.5, '600', True, 2 ** 31)), ({}, 'in'), (
+        {'in': 1, 'at': 2}, 'at')]
 
 NOTICES = [
     post(f'notice-{number}-{field}', body, field, path=f'{OURS}/notices')
@@ -623,7 +645,8 @@ NOTICES = [
         ({'kind': 'fault'}, 'nodes'),
         ({**_NOTICE, 'by': {'shard': 'x'}}, 'nodes'),
         *(({**_NOTICE, 'nodes': value}, 'nodes')
-          for value in ([], {}, 'x', [''], [None], ['a\n'], ['x'] * 1025)),
+          for value in ([], {}, 'x', [''], [BLANK], [None], ['a\n'],
+                        ['x'] * 1025)),
         *(({'kind': 'fault', 'by': value}, 'by') for value in (
             {}, [], 'shard', {'rack': 'r1'}, {'shard': ''}, {'shard': None},
             {'shard': 'a', 'conductor_group': 'b'}, {'shard': 'nonsense'})),
@@ -635,7 +658,10 @@ NOTICES = [
         *(({**_NOTICE, name: value}, name)
           for name in ('starts_at', 'ends_at') for value in (
               '', 'now', 'x' * 65, 60, True, '2030-01-01', _YEAR_ZERO,
-              '2030-01-01T00:00:00', '2030-13-01T00:00:00Z', 'Z')),
+              '2030-01-01T00:00:00', '2030-13-01T00:00:00Z', 'Z',
+              *_BAD_TEXTS)),
+        *(({**_NOTICE, 'ends_at': value}, f'ends_at.{key}')
+          for value, key in _RELATIVE),
         ({**_NOTICE, 'category': 'x' * 65}, 'category'),
         *(({**_NOTICE, name: value}, name)
           for name in ('category', 'description', 'ticket')
@@ -655,14 +681,18 @@ NOTICES = [
           for value in (None, 1, 'true')),
         *(([op('add', f'/{name}', value)], name)
           for name in ('starts_at', 'ends_at')
-          for value in (None, 60, 'tomorrow', '2030-01-01', _YEAR_ZERO)),
-        ([op('add', '/starts_at', 'now')], 'starts_at'),
+          for value in (None, 60, 'tomorrow', 'Now', '2030-01-01',
+                        _YEAR_ZERO, *_BAD_TEXTS)),
+        *(([op('add', '/starts_at', value)], f'starts_at.{key}')
+          for value, key in _RELATIVE),
         *(([op('add', f'/{name}', value)], name)
           for name in ('category', 'description', 'ticket', 'action')
           for value in (None, 1, 'x' * 256, 'a\nb'))))
 ] + [
     patch('patch-notice-query', [op('add', '/ticket', 'x')], 'host',
           path=f'{OURS}/notices/{UNKNOWN}?host=a'),
+    patch('patch-notice-node', [op('add', '/ticket', 'x')], 'node',
+          path=f'{OURS}/notices/{UNKNOWN}?node=%20'),
     patch('patch-notice-path', [op('add', '/ticket', 'x')], 'uuid',
           path=f'{OURS}/notices/x'),
     post('notice-query', _NOTICE, 'dry_run',
@@ -670,9 +700,10 @@ NOTICES = [
 ] + [
     Row(f'notices-{query}'[:40], 'GET', f'{OURS}/notices?{query}', {}, None,
         400, query.partition('=')[0])
-    for query in ('uuid=x', 'node=', 'kind=x', 'kind=', 'state=x', 'ticket=',
-                  'limit=0', 'limit=x', 'marker=x!', f'marker={UNKNOWN}',
-                  f'marker={MARKER}', 'what=1', 'kind=fault&kind=fault')
+    for query in ('uuid=x', 'node=', 'node=%20', 'kind=x', 'kind=', 'state=x',
+                  'ticket=', 'limit=0', 'limit=x', 'marker=x!',
+                  f'marker={UNKNOWN}', f'marker={MARKER}', 'what=1',
+                  'kind=fault&kind=fault')
 ]
 
 # The class does not exist, so that a request that is not refused fails, too.
@@ -687,13 +718,16 @@ POOLS = [
         *(({name: value for name, value in _POOL.items() if name != key}, key)
           for key in _POOL),
         *(({**_POOL, 'project_id': value}, 'project_id')
-          for value in (None, '', 1, 'a\nb', 'x' * 256)),
+          for value in (None, '', BLANK, 1, 'a\nb', 'x' * 256)),
         *(({**_POOL, 'members': value}, 'members')
           for value in (None, 0, -1, 1.5, '3', True, 257, ['x'])),
         *(({**_POOL, 'uuid': value}, 'uuid') for value in ('x', '', 1)),
         *(({**_POOL, 'expires_at': value}, 'expires_at') for value in (
             '', 'now', 'x' * 65, 60, True, '2030-01-01', _YEAR_ZERO,
-            '2030-01-01T00:00:00', '2001-01-01T00:00:00Z')),
+            '2030-01-01T00:00:00', '2001-01-01T00:00:00Z', {'in': 0},
+            *_BAD_TEXTS)),
+        *(({**_POOL, 'expires_at': value}, f'expires_at.{key}')
+          for value, key in _RELATIVE),
         *(({**_POOL, 'description': value}, 'description')
           for value in ('x' * 256, 'a\nb', SURROGATE, 1, [])),
         ({**_POOL, 'policy': 'pack'}, 'by'),
@@ -716,7 +750,7 @@ POOLS = [
         ([op('test', '/description', 'x')], '0.op'),
         ([op('add', '/expires_at')], '0.value'),
         *(([op('add', '/expires_at', value)], 'expires_at')
-          for value in (None, 60, 'now', '2030-01-01')),
+          for value in (None, 60, 'now', '2030-01-01', *_BAD_TEXTS)),
         *(([op('add', '/description', value)], 'description')
           for value in (None, 1, 'x' * 256, 'a\nb'))))
 ] + [
@@ -724,6 +758,7 @@ POOLS = [
     for number, (body, field) in enumerate((
         ([], 'body'), ({}, 'node'), ({'node': None}, 'node'),
         ({'node': 'a', 'replaces': 'b'}, 'node'), ({'node': ''}, 'node'),
+        ({'node': BLANK}, 'node'), ({'replaces': BLANK}, 'replaces'),
         ({'node': 1}, 'node'), ({'replaces': ['a']}, 'replaces'),
         ({'nodes': ['a']}, 'nodes')))
 ] + [
@@ -736,7 +771,8 @@ POOLS = [
 ] + [
     Row(f'pools-{query}'[:40], 'GET', f'{OURS}/pools?{query}', {}, None,
         400, query.partition('=')[0])
-    for query in ('node=', 'project_id=', 'limit=0', 'limit=x', 'marker=x!',
+    for query in ('node=', 'node=%20', 'project_id=', 'project_id=%20',
+                  'limit=0', 'limit=x', 'marker=x!',
                   f'marker={UNKNOWN}', f'marker={MARKER}', 'what=1',
                   'node=a&node=b')
 ]
@@ -1010,6 +1046,7 @@ QUERIES = [
             'expires_before=1d', 'expires_before=tomorrow',
             'expires_before=9999999999', 'expires_before=1.5',
             'expires_before=2030-13-01T00:00:00Z',
+            'expires_before=2030-12-31', 'expires_before=2030-12-31T18:00',
             'expires_before=0001-01-01T00:00:00%2B23:00',
             'expires_before=%D9%A3', 'expires_before=' + '9' * 5000,
             'expires_before=1&expires_before=2'),
@@ -1028,10 +1065,11 @@ QUERIES = [
                    'fields=host,x', 'fields=__class__', 'fields=node_id',
                    'fields=host&fields=state', 'fields=' + '[' * 200,
                    'fields=%00'),
-        'host': ('host', 'host=', 'host=a&host=b', 'host=%00',
+        'host': ('host', 'host=', 'host=%20', 'host=a&host=b', 'host=%00',
                  'host=' + 'x' * 256),
-        'node': ('node=', 'node=%00', 'node=a&node=b', 'node=' + 'x' * 256),
-        'project_id': ('project_id=', 'project_id=%00',
+        'node': ('node=', 'node=%20', 'node=%00', 'node=a&node=b',
+                 'node=' + 'x' * 256),
+        'project_id': ('project_id=', 'project_id=%20', 'project_id=%00',
                        'project_id=' + 'x' * 256),
         'resource_class': ('resource_class=', 'resource_class=%00',
                            'resource_class=a&resource_class=b'),
@@ -1055,7 +1093,8 @@ QUERIES = [
     Row(f'query-delete-{query}'[:60], 'DELETE', f'{ITEM}?{query}', {}, None,
         400, field)
     for query, field in (('foo=1', 'foo'), ('host', 'host'),
-                         ('host=', 'host'), ('host=%00', 'host'),
+                         ('host=', 'host'), ('host=%20', 'host'),
+                         ('host=%00', 'host'),
                          ('host=h&host=h', 'host'), ('host=%ff', 'URL'),
                          ('force=true', 'force'), ('Host=h', 'Host'),
                          ('host=' + 'h' * 256, 'host'))

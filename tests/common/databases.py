@@ -14,6 +14,7 @@ import fcntl
 import json
 import pathlib
 import shutil
+from unittest import mock
 
 import sqlalchemy as sa
 
@@ -101,6 +102,17 @@ def skip_fsync(engine):
     if engine.name == 'sqlite':
         sa.event.listen(engine, 'connect', lambda connection, _: (
             connection.execute('PRAGMA synchronous = OFF')))
+        # Connections in the pool do not have it.
+        engine.dispose()
+
+
+def keep_connections():
+    """Let oslo.db keep connections to SQLite: a context manager.
+
+    Otherwise it opens one for each transaction, and each reads the schema.
+    """
+    return mock.patch('oslo_db.sqlalchemy.engines.pool.NullPool',
+                      sa.pool.QueuePool)
 
 
 @contextlib.contextmanager

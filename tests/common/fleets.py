@@ -66,7 +66,8 @@ def connect(url):
     """Return an engine with the settings of the service."""
     conf.CONF.set_override('connection', url, group='database')
     try:
-        engine = db_engine.create_engine()
+        with databases.keep_connections():
+            engine = db_engine.create_engine()
     finally:
         conf.CONF.clear_override('connection', group='database')
     databases.skip_fsync(engine)
@@ -388,7 +389,7 @@ class Fleet:
         """Let compute-1 claim a project's reservation, or a group's member.
         """
         return claims.claim_reservation(
-            ident, matcher(is_claim=True,
+            ident, matcher(use=matching.TO_CLAIM,
                            **body or {'resource_class': 'gold'}),
             obtain.Request((instance_uuid,), values.Assignment(
                 'compute-1', project_id=project)),
@@ -416,17 +417,20 @@ def reach(project=None, unowned=False):
         project, 'project_or_none' if unowned else 'project')
 
 
-def matcher(project=None, unowned=False, ownership=None, is_claim=False,
-            **body):
+def matcher(project=None, unowned=False, ownership=None, use=matching.TO_HOLD,
+            avoid=(), **body):
     """Return the matcher of a request with this body.
 
     :param project: of a project-scoped caller.
     :param ownership: of the request; None for the caller's.
+    :param use: what the nodes are for.
+    :param avoid: UUIDs of nodes in lower case.
     """
     caller = reach(project, unowned)
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(body, required=False),
-        caller, ownership or caller, is_claim=is_claim)
+        caller, ownership or caller, use=use,
+        avoid=frozenset(avoid))
 
 
 def raising(error):

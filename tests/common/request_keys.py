@@ -45,7 +45,7 @@ KEYS = {
     'resource_class': Key('gold', 1),
     'conductor_group': Key('', option="--conductor-group ''",
                            constrains=False),
-    'shard': Key('rack-7', 1, '--shard rack-7', constrains=False),
+    'shard': Key('rack-7', option='--shard rack-7', constrains=False),
     'name': Key('bm.small', is_compared=False, constrains=False),
     'flavorid': Key('7', is_compared=False, constrains=False),
     'host': stored('compute-1', 1, '--host compute-1'),
@@ -53,6 +53,9 @@ KEYS = {
     'user_id': stored('ann', 1, '--user ann --user-domain b'),
     'description': stored('for Friday', option="--description 'for Friday'"),
 }
+
+#: Keys whose values are not blank.
+IDENTS = ('host', 'project_id', 'user_id')
 
 NUMBERS = [name for name, key in KEYS.items() if isinstance(key.value, int)]
 TEXTS = [name for name in KEYS if name not in NUMBERS]

@@ -12,6 +12,7 @@ import requests
 import sqlalchemy as sa
 
 from tests.common import contract
+from tests.common import databases
 from tools import services
 
 OURS = '/v1/reservations'
@@ -45,7 +46,9 @@ class Http(requests.Session):
 
 @functools.cache
 def engine(database_url):
-    return sa.create_engine(database_url)
+    engine = sa.create_engine(database_url)
+    databases.skip_fsync(engine)
+    return engine
 
 
 class Service:

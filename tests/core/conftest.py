@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 
 import pytest
+import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations import values
@@ -16,6 +17,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from tests.common import databases
 from tests.common import fleets
+from tests.core import interleaving
 from tools import services
 
 
@@ -77,6 +79,17 @@ def isolation(request, fleet, monkeypatch):
     return fleet
 
 
+@pytest.fixture(scope='module')
+def simulator(tmp_path_factory, shared_directory):
+    """A database of SQLite on which pairs of writes run."""
+    directory = tmp_path_factory.mktemp('pairs')
+    database = fleets.Database(databases.create_sqlite(
+        shared_directory, directory / 'sqlite'), directory)
+    with interleaving.Simulator(database.engine) as simulator:
+        yield simulator
+    database.engine.dispose()
+
+
 @pytest.fixture
 def executor():
     with concurrent.futures.ThreadPoolExecutor() as executor:
@@ -112,3 +125,21 @@ def option():
                 stack.callback(conf.CONF.clear_override, name,
                                group='reservations')
         yield set_
+
+
+@pytest.fixture
+def set_clock(fleet):
+    """Return a function that sets the clock of further connections ahead."""
+    def set_clock(connection, *args):
+        with connection.cursor() as cursor:
+            cursor.execute('SET timestamp = UNIX_TIMESTAMP() + 7200')
+
+    with contextlib.ExitStack() as stack:
+        # Otherwise other tests would use these connections.
+        stack.callback(fleet.engine.dispose)
+
+        def start():
+            sa.event.listen(fleet.engine, 'checkout', set_clock)
+            stack.callback(sa.event.remove, fleet.engine, 'checkout',
+                           set_clock)
+        yield start

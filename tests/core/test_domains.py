@@ -9,7 +9,6 @@ from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import domains
-from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import group_releases
@@ -111,13 +110,8 @@ def test_corrected_rack_does_not_lack_nodes_twice(fleet, count):
                                new_fleet, LEVELS, with_suspects=False)
     rack.count_room()
     fleet.hold()
-    plan = group_plan.GroupPlan({('r1', None): 4}, {}, {})
-    nodes = engine.retry(rack.choose_nodes)(plan)
+    nodes = engine.retry(rack.choose_nodes)({('r1', None): 4})
     assert len(nodes['r1', None]) == 3
-    assert room(new_fleet) == {'r1': 3}
-    # A limit of the project does not change the free nodes.
-    limits = {'baremetal_reservations:CUSTOM_GOLD': 1}
-    assert rack.plan_group(3, limits) is None
     assert room(new_fleet) == {'r1': 3}
 
 

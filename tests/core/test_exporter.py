@@ -40,6 +40,18 @@ def test_series_at_0_are_exported(fleet):
     assert metrics['ironic_reservations_up',] == 1
 
 
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('column', ['resource_class', 'shard'])
+def test_values_that_are_equal_as_labels(fleet, column):
+    """Prometheus would keep one of two samples of a series."""
+    fleet.add({column: None}, {column: ''}, {column: 's'})
+    gauge, = (family for family in exporter.Collector().collect()
+              if family.name == 'ironic_reservations_nodes')
+    assert sorted((sample.labels[column], sample.value)
+                  for sample in gauge.samples
+                  if sample.labels['state'] == 'free') == [('', 2), ('s', 1)]
+
+
 #: Columns of a node, and the state that it is counted in.
 NODES = [
     ({}, 'free'),

@@ -62,49 +62,6 @@ def test_description(fleet, members):
     assert not find_renewed()
 
 
-@pytest.mark.parametrize('change', ['release', 'move', 'deploy'])
-def test_concurrent_change(fleet, members, change):
-    """The transaction that found a member changed gives a lease to none."""
-    first, *others = members
-
-    def act():
-        if change == 'release':
-            releases.release_reservation(first.instance_uuid)
-        elif change == 'move':
-            updates.update_reservation(first.instance_uuid, {'host': 'h'})
-        else:
-            fleet.set_node(first.node_id, provision_state='deploying')
-
-    with fleet.before('UPDATE reservations SET', act), \
-            fleet.row_counts('UPDATE reservations SET') as counts:
-        update(lease=DAY)
-    # The other notification is about the change.
-    assert [count for count in counts if count > 1] == [3, 3]
-    assert find_renewed() == {member.node_id for member in others}
-
-
-def test_new_member_keeps_its_lease(fleet, members):
-    fleet.add({})
-
-    def join():
-        fleet.hold(owner=values.Assignment(), lease=60,
-                   group=values.GroupRequest(fleets.GROUP))
-    with fleet.before('UPDATE reservations SET', join):
-        group = update(lease=DAY)
-    assert sorted(
-        round((member.expires_at - member.created_at).total_seconds(), -2)
-        for member in group.members) == [100, *[DAY] * 4]
-
-
-def test_all_members_are_released_concurrently(fleet, members):
-    def release():
-        for member in members:
-            releases.release_reservation(member.instance_uuid)
-    with fleet.before('UPDATE reservations_groups', release), \
-            pytest.raises(exception.NotFound):
-        update(description='new')
-
-
 def test_no_member_without_a_host(fleet, members):
     for member in members:
         updates.update_reservation(member.instance_uuid, {'host': 'h'})

@@ -21,7 +21,6 @@ from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
-from ironic_reservations.reservations import updates
 from tests.common import fleets
 
 A, B = 'a' * 32, 'b' * 32
@@ -173,60 +172,6 @@ def test_stale_member_is_not_revived(fleet):
     assert count_members() == {'r1': 1, 'r2': 1}
 
 
-@pytest.mark.on('sqlite', 'server')
-def test_concurrent_members_get_different_racks(fleet):
-    """The request that conflicts with the other repeats its search."""
-    add_racks(fleet, r1=2, r2=1)
-    join(fleet, 'spread')
-    add_racks(fleet, r3=2)
-    others = []
-
-    def other():
-        others.append(join(fleet, 'spread'))
-    with fleet.before('UPDATE nodes', other):
-        domain = join(fleet, 'spread')
-    assert domain not in others
-    assert max(count_members().values()) == 1
-    assert len(fleet.holds) == 3
-
-
-@pytest.mark.on('server')
-def test_concurrent_members_and_one_rack_left(fleet):
-    """The request that conflicts with the other finds no further rack."""
-    add_racks(fleet, r1=1)
-    join(fleet, 'spread')
-    add_racks(fleet, r2=2)
-    with fleet.before('UPDATE nodes', lambda: join(fleet, 'spread')), \
-            pytest.raises(exception.NoMatchingNode):
-        join(fleet, 'spread')
-    assert count_members() == {'r1': 1, 'r2': 1}
-
-
-@pytest.mark.on('server')
-def test_concurrent_first_members(fleet):
-    add_racks(fleet, r1=9, r2=1)
-    others = []
-
-    def other():
-        others.append(join(fleet, 'spread'))
-    with fleet.before('UPDATE nodes', other):
-        domain = join(fleet, 'spread')
-    assert {domain, *others} == {'r1', 'r2'}
-    assert len(fleet.group_rows) == 1
-
-
-@pytest.mark.on('server')
-def test_group_is_deleted_while_it_is_joined(fleet):
-    add_racks(fleet, r1=2, r2=2)
-    first, _ = fleet.hold(group=name_group('spread'))
-
-    def release_member():
-        releases.release_reservation(first.instance_uuid)
-    with fleet.before('UPDATE nodes', release_member):
-        join(fleet, 'spread')
-    assert len(groups.get_group(fleets.GROUP).members) == 1
-
-
 @pytest.mark.on('server')
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_without_a_response(fleet, after):
@@ -281,7 +226,7 @@ def test_nodes_taken_during_each_search(fleet, monkeypatch):
     add_racks(fleet, r1=4)
     recount, others, turns = counts.get_fresh_fleet, [], []
 
-    def fresh(candidates, since):
+    def fresh(candidates, since, use):
         while len(others) > len(turns) % 2:
             releases.release_reservation(others.pop())
         turns.append(recount(candidates, since))
@@ -378,21 +323,6 @@ def test_commit_of_all_without_a_response(fleet, after):
     assert len(group.members) == len(fleet.holds) == 2
 
 
-@pytest.mark.on('sqlite', 'server')
-def test_concurrent_requests_for_the_same_group(fleet):
-    add_racks(fleet, r1=9)
-    others = []
-
-    def other():
-        others.append(create(fleet, 2, 'pack'))
-    with fleet.before('UPDATE nodes', other):
-        group, is_new = create(fleet, 2, 'pack')
-    [(first, is_first_new)] = others
-    assert is_first_new and not is_new
-    assert group.id == first.id
-    assert len(fleet.holds) == 2
-
-
 def test_repeat_after_the_group_has_grown(fleet):
     add_racks(fleet, r1=4, r2=9)
     create(fleet, 2, 'pack')
@@ -464,24 +394,18 @@ def test_repeat_keeps_the_lease_of_a_claimed_member(fleet):
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('is_recreated', [False, True])
-def test_group_is_deleted_while_it_is_requested_again(fleet, is_recreated):
+def test_group_is_created_again_while_it_is_requested_again(fleet):
     add_racks(fleet, r1=3)
     group, _ = create(fleet, 2, None)
     names = [member.instance_uuid for member in group.members]
 
-    def release_all():
+    def create_again():
         for name in names:
             releases.release_reservation(name)
-        if is_recreated:
-            create(fleet, 1, None, project=B)
-    with fleet.before('SELECT reservations.', release_all):
-        if is_recreated:
-            with pytest.raises(exception.Conflict):
-                create(fleet, names, None)
-        else:
-            again, is_new = create(fleet, names, None)
-            assert is_new and again.id != group.id
+        create(fleet, 1, None, project=B)
+    with fleet.before('SELECT reservations.', create_again), \
+            pytest.raises(exception.Conflict):
+        create(fleet, names, None)
 
 
 # Claims
@@ -551,33 +475,6 @@ def test_claim_by_another_project(fleet, owner, claimant):
     reservation, _ = fleet.hold(owner=values.Assignment(project_id=owner))
     with pytest.raises(exception.NotFound):
         claim(reservation.instance_uuid, project=claimant)
-
-
-def release(reservation):
-    releases.release_reservation(reservation.instance_uuid)
-
-
-def assign_host(reservation):
-    updates.update_reservation(
-        reservation.instance_uuid, {'host': 'compute-2'})
-
-
-def claim_first(reservation):
-    claim(reservation.instance_uuid)
-
-
-@pytest.mark.on('server')
-@pytest.mark.parametrize('statement', ['SELECT nodes.id, ', 'UPDATE nodes'])
-@pytest.mark.parametrize('action, error', [
-    (release, exception.NotFound), (assign_host, exception.Conflict),
-    (claim_first, exception.NotFound)])
-def test_claim_during_other_requests(fleet, action, error, statement):
-    add_racks(fleet, r1=1)
-    reservation, _ = fleet.hold(owner=values.Assignment())
-    with fleet.before(statement, lambda: action(reservation)), \
-            pytest.raises(error):
-        claim(reservation.instance_uuid)
-    assert len(fleet.instances) == (0 if action is release else 1)
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -652,12 +549,3 @@ def test_repeated_adoption_changes_no_domain(fleet):
     assert adopt(reservation).domain == 'r1'
     other = adopt(reservation, str(uuid_.uuid4()))
     assert (other.group_uuid, other.domain) == (fleets.GROUP, 'r1')
-
-
-@pytest.mark.on('server')
-def test_concurrent_adoption_creates_the_group(fleet):
-    reservation, other = deploy(fleet), deploy(fleet)
-    with fleet.before('INSERT INTO reservations_groups',
-                      lambda: adopt(other)):
-        adopt(reservation)
-    assert count_members() == {'r1': 2}

@@ -238,6 +238,28 @@ def test_filters(fleet):
     assert ids(node='b') == [second.id]
 
 
+def test_name_of_another_node(fleet):
+    """A node that the caller does not see hides none of its own rows."""
+    row = end_one(fleet, 'a', 300)
+    fleet.set_node(fleet.node_id, name='b')
+    other = fleet.add_node(name='a')
+
+    def is_hidden(**columns):
+        fleet.set_node(other, **{'owner': None, 'lessee': None, **columns})
+        assert find(node='a') == []
+        results = [[item.id for item in find(node='a', reach=fleets.reach(
+            OWNER, unowned))] for unowned in (False, True)]
+        return [{(): True, (row.id,): False}[tuple(ids)] for ids in results]
+
+    assert is_hidden() == [False, True]
+    assert is_hidden(owner='x') == is_hidden(lessee='x') == [False, False]
+    assert is_hidden(owner=OWNER) == is_hidden(lessee=OWNER) == [True, True]
+    fleet.add_pool('x', other)
+    assert is_hidden() == [False, False]
+    fleet.execute(sa.update(models.pools).values(project_id=OWNER))
+    assert is_hidden() == [True, True]
+
+
 def test_pages(fleet):
     """The order is by the end, and by the id of what ended in one second."""
     rows = [end_one(fleet, f'n{number}', seconds)

@@ -244,20 +244,6 @@ def test_node_that_changes_is_searched_for_again(fleet, name):
         assert fleet[node_id].instance_uuid is None
 
 
-@pytest.mark.on('server')
-@pytest.mark.parametrize('name', [
-    'size', 'instance', 'required-trait', 'gone'])
-def test_another_node_is_held_instead(fleet, name):
-    """The better node changes before it is held."""
-    best = fleet.add_node(**NODE_1)
-    other = fleet.add_node(**{**NODE_1, 'name': 'node-2',
-                              'properties': '{"memory_mb": 2048}'})
-    with fleet.before(HOLD, lambda: change(fleet, best, CHANGES[name])):
-        reservation, is_new = fleet.hold(project='mine', **FOR_NODE_1)
-    assert is_new and reservation.node_id == other
-    assert [row.node_id for row in fleet.rows] == [other]
-
-
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('name', ['space', 'class-case', 'name', 'uuid'])
 def test_guard_compares_all_that_was_read(fleet, name):
@@ -276,7 +262,6 @@ def test_guard_compares_all_that_was_read(fleet, name):
     ('UPDATE nodes SET properties = \'{"memory_mb": 1024 }\'', True),
     ('UPDATE nodes SET maintenance = 1', False),
     (f"UPDATE nodes SET instance_uuid = '{OTHER}'", False),
-    ('DELETE FROM node_traits', False),
     ("INSERT INTO node_traits (node_id, trait, version) "
      "SELECT id, 'CUSTOM_B', '1.0' FROM nodes", False)])
 def test_change_that_is_committed_while_the_hold_waits(fleet, statement,

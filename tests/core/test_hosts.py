@@ -57,29 +57,6 @@ def take_over(fleet):
     assert host_leases.acquire_lease(HOST, OTHER, 30).holder == OTHER
 
 
-def test_lease_renewed_before_it_is_deleted(fleet):
-    """The lease is renewed between the check and the DELETE."""
-    host_leases.acquire_lease(HOST, ONE, 30)
-    expire_host_leases(fleet)
-    with fleet.before('DELETE FROM reservations_hosts',
-                      lambda: host_leases.acquire_lease(HOST, ONE, 30)):
-        with pytest.raises(exception.Conflict):
-            host_leases.delete_expired_lease(HOST)
-    assert read_holder(fleet) == ONE
-
-
-def test_concurrent_requests_of_a_standby(fleet):
-    host_leases.acquire_lease(HOST, ONE, 30)
-
-    def note():
-        with pytest.raises(exception.Conflict):
-            host_leases.acquire_lease(HOST, OTHER, 30)
-
-    with fleet.before('INSERT INTO reservations_standbys', note):
-        note()
-    assert host_leases.find_leases(1)[0].standbys == 1
-
-
 def test_renewal_does_not_wait_for_a_standby(fleet, database):
     """Standbys are written to a table of their own."""
     host_leases.acquire_lease(HOST, ONE, 30)
@@ -157,15 +134,6 @@ def test_takeover_after_the_check(fleet, reservation, write, first):
         write(reservation)
     assert (fleet.rows, fleet.instances) == before
     assert read_holder(fleet) == OTHER
-
-
-def test_lease_given_up_after_the_check(fleet, reservation):
-    before = fleet.rows, fleet.instances
-    with fleet.before('UPDATE nodes',
-                      lambda: host_leases.give_up_lease(HOST, ONE)), \
-            pytest.raises(exception.PreconditionFailed):
-        hold_node(reservation)
-    assert (fleet.rows, fleet.instances) == before
 
 
 def test_takeover_during_adoption_of_a_reservation_without_a_host(
@@ -257,11 +225,8 @@ def give_up(fleet):
 @pytest.mark.parametrize('holder, is_expired, statement, first, second', [
     (None, False, 'INSERT INTO', acquire, renew_lease),
     ('third', True, 'UPDATE', acquire, renew_lease),
-    (ONE, False, 'UPDATE', take_over, renew_lease),
-    (ONE, True, 'UPDATE', renew_lease, acquire),
     (ONE, False, 'DELETE FROM', take_over, give_up)],
-    ids=['new', 'expired', 'renewal after takeover',
-         'renewal before takeover', 'given up after takeover'])
+    ids=['new', 'expired', 'given up after takeover'])
 def test_concurrent_lease_requests(fleet, holder, is_expired, statement,
                                    first, second):
     """The second request has read the lease before the first is complete."""
@@ -275,13 +240,6 @@ def test_concurrent_lease_requests(fleet, holder, is_expired, statement,
                           else exception.Conflict):
         second(fleet)
     assert read_holder(fleet) == (ONE if first == renew_lease else OTHER)
-
-
-def test_lease_given_up_during_its_renewal(fleet, reservation):
-    """The process acquires a new lease."""
-    with fleet.before('UPDATE reservations_hosts', lambda: give_up(fleet)):
-        assert renew_lease(fleet).updated_at is None
-    assert read_holder(fleet) == ONE
 
 
 def test_standby_does_not_write_the_lease(fleet, reservation):

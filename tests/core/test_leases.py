@@ -9,12 +9,14 @@ import pytest
 from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.fleet import counts
+from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import goals
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import recounts
 from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import updates
 from tests.common import fleets
 
 
@@ -86,16 +88,14 @@ INSTANCE = str(uuid.uuid4())
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('act', [
-    expiry.sweep, lambda: releases.release_reservation(INSTANCE),
-    lambda: hold_other()], ids=['sweep', 'release', 'hold'])
+@pytest.mark.parametrize('act', [expiry.sweep, lambda: hold_other()],
+                         ids=['sweep', 'hold'])
 def test_renewal_before_the_release(fleet, act):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
     with fleet.before(fleets.HOLD, fleet.renew_leases):
-        with contextlib.suppress(exception.NotFound,
-                                 exception.NoMatchingNode):
+        with contextlib.suppress(exception.NoMatchingNode):
             act()
     assert fleet.holds == {node_id: INSTANCE}
     assert lookup.get_reservation(INSTANCE).node_id == node_id
@@ -119,6 +119,48 @@ def test_use_of_the_node_before_the_release(fleet, touch):
     assert lookup.get_reservation(INSTANCE).node_id == node_id
 
 
+# Requests that find an expired reservation, which then is one again
+
+@pytest.fixture
+def expired_fleet(fleet):
+    """The fleet, with an expired reservation that no host has."""
+    fleet.node_id = fleet.add_node()
+    fleet.hold(INSTANCE, owner=values.Assignment(project_id='p'))
+    fleet.expire_leases()
+    return fleet
+
+
+@pytest.mark.on('server')
+def test_renewal_before_its_expiry(expired_fleet):
+    with expired_fleet.before(fleets.HOLD, expired_fleet.renew_leases):
+        releases.release_reservation(INSTANCE)
+    assert expired_fleet.holds == {}
+
+
+@pytest.mark.on('server')
+def test_use_of_the_node_before_its_adoption(expired_fleet):
+    with expired_fleet.before(fleets.HOLD, lambda: TOUCHES['instance_info'](
+            expired_fleet, expired_fleet.node_id)):
+        reservation, is_new = adoption.adopt_instance(
+            INSTANCE, fleets.matcher(memory_mb=1).spec,
+            values.Assignment('compute-1'))
+    assert (reservation.host, is_new) == ('compute-1', False)
+
+
+@pytest.mark.on('server')
+@pytest.mark.parametrize('act', [
+    expiry.get_or_purge,
+    lambda uuid: updates.update_reservation(uuid, {'description': 'x'})],
+    ids=['read', 'update'])
+def test_node_that_gets_its_instance_back(fleet, act):
+    node_id = fleet.add_node()
+    fleet.hold(INSTANCE)
+    fleet.set_node(node_id, instance_uuid=None)
+    with fleet.before('INSERT', lambda: fleet.set_node(
+            node_id, instance_uuid=INSTANCE)):
+        assert act(INSTANCE).node_id == node_id
+
+
 @pytest.mark.on('server')
 def test_release_before_the_renewal(fleet):
     node_id = fleet.add_node()
@@ -137,27 +179,6 @@ def test_release_before_the_renewal(fleet):
     assert fleet.holds == {node_id: INSTANCE}
 
 
-@pytest.mark.on('server')
-def test_concurrent_sweeps(fleet):
-    fleet.add_node()
-    fleet.hold(INSTANCE)
-    fleet.expire_leases()
-    with fleet.before(fleets.HOLD, expiry.sweep):
-        assert expiry.sweep() == (0, 0)
-    assert fleet.holds == {}
-
-
-@pytest.mark.on('server')
-def test_hold_of_the_expired_node_during_a_sweep(fleet):
-    node_id = fleet.add_node()
-    fleet.hold(INSTANCE)
-    fleet.expire_leases()
-    with fleet.before(fleets.HOLD, hold_other):
-        assert expiry.sweep()[0] == 0
-    (held_node, instance), = fleet.holds.items()
-    assert held_node == node_id and instance != INSTANCE
-
-
 def test_holds_release_expired_nodes(fleet):
     fleet.add(*[{}] * 12)
     for _ in range(12):
@@ -170,17 +191,6 @@ def test_holds_release_expired_nodes(fleet):
     assert len(fleet.holds) == 12 and not before & set(fleet.holds.values())
 
 
-@pytest.mark.on('server')
-def test_sweep_releases_the_expired_node_of_a_hold(fleet):
-    fleet.add_node()
-    fleet.hold()
-    fleet.expire_leases()
-    with fleet.before(fleets.HOLD, expiry.sweep):
-        assert fleet.hold()[1]
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold()
-
-
 def test_hold_that_counts_the_fleet_releases_expired_nodes(
         fleet, use_count, monkeypatch):
     """A few at a time; a hold that does not count releases none."""
@@ -188,7 +198,7 @@ def test_hold_that_counts_the_fleet_releases_expired_nodes(
     for _ in range(5):
         fleet.hold()
     fleet.expire_leases()
-    monkeypatch.setattr(recounts, 'EXPIRED_AT_ONCE', 3)
+    monkeypatch.setattr(goals, 'EXPIRED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
     use_count(counts.get_fresh_fleet())

@@ -6,6 +6,8 @@ import hashlib
 import io
 import pathlib
 import re
+import threading
+import time
 import types
 
 from alembic import autogenerate
@@ -234,6 +236,32 @@ def test_upgrade_during_the_first_step(stock):
     assert_revision(stock)
 
 
+@pytest.mark.on('server')
+@pytest.mark.long
+@pytest.mark.parametrize('args', ['upgrade', 'drop --yes'])
+def test_transaction_that_has_read_our_table(stock, args):
+    """The commands wait for it longer than any request waits for a table."""
+    migrate(stock, revisions()[0])
+    # Not an engine of ours, whose idle transactions MariaDB ends earlier.
+    other = sa.create_engine(stock.url)
+    with other.connect() as connection:
+        connection.exec_driver_sql('SELECT COUNT(*) FROM reservations')
+        timer = threading.Timer(20, connection.rollback)
+        began = time.monotonic()
+        timer.start()
+        try:
+            stock.run('ironic-reservations-dbsync', *args.split())
+        finally:
+            timer.cancel()
+            timer.join()
+        assert time.monotonic() - began > 19
+    other.dispose()
+    if args == 'upgrade':
+        assert_revision(stock)
+    else:
+        assert not find_tables(stock) & OURS
+
+
 @pytest.mark.parametrize('is_conflict', [False, True])
 def test_upgrade_that_fails(stock, monkeypatch, is_conflict):
     """It does not wait for another process, unless there may be one."""
@@ -276,7 +304,8 @@ def test_upgrade_check(stock):
         return dict(re.findall(r'Check: (.*?) *\|\n\| Result: (\w+)', output))
 
     ready = {'Database schema': 'Success', 'Database revision': 'Success',
-             'Stale reads': 'Success', 'Clocks': 'Success',
+             'Stale reads': 'Success', 'Durability': 'Success',
+             'Clocks': 'Success', 'Logging': 'Success',
              'Policy rules': 'Success', 'Service role': 'Warning',
              'Quota': 'Success', 'Projects': 'Warning',
              'Unowned nodes': 'Success', 'Prepared nodes': 'Success',

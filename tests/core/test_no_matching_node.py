@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
+from ironic_reservations import values
 from ironic_reservations.db import models
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
@@ -23,8 +24,8 @@ def after_count(monkeypatch):
     def set_(*actions):
         fresh, remaining = counts.get_fresh_fleet, list(actions)
 
-        def count_and_act(candidates=(), since=None):
-            fleet = fresh(candidates, since)
+        def count_and_act(*args, **kwargs):
+            fleet = fresh(*args, **kwargs)
             if remaining:
                 remaining.pop(0)()
             return fleet
@@ -69,13 +70,24 @@ def test_node_taken_after_the_count(fleet, after_count):
         'considered': 1, 'eliminated': [{'by': 'reserved', 'nodes': 1}]}
 
 
+def test_node_held_without_a_host_after_the_count(fleet, after_count):
+    """Its reservation can be claimed, so the reason is another one."""
+    fleet.add_node()
+    after_count(lambda: fleet.hold(owner=values.Assignment()))
+    with pytest.raises(exception.NoMatchingNode) as error:
+        fleet.hold()
+    assert error.value.verdict.retry
+    assert fleets.present(error)['explanation'] == {
+        'considered': 1, 'eliminated': [{'by': 'reserved', 'nodes': 1}]}
+
+
 @pytest.fixture
 def around_counts(monkeypatch):
     """Run one action before each fresh count, and another after it."""
     def set_(before, after):
         fresh, fleets_ = counts.get_fresh_fleet, []
 
-        def count(candidates=(), since=None):
+        def count(candidates, *args):
             before()
             # A count of this request is repeated.
             fleets_.append(fresh(candidates))

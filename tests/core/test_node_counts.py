@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.db import engine
+from ironic_reservations.db import host_rows
 from ironic_reservations.db import models
 from ironic_reservations.db import node_counts
 from ironic_reservations.fleet import profiles
@@ -41,7 +42,8 @@ def count_nodes(candidates=(), with_hosts=False):
     for way in (True, False):
         with mock.patch.object(node_counts, 'texts_repeat',
                                lambda way=way: way):
-            results.append(merge(count_pages(candidates, with_hosts)))
+            results.append(merge(count_pages(node_counts.Scope(
+                candidates, with_hosts=with_hosts))))
     by_text, by_facts = results
     assert sorted(by_text, key=repr) == sorted(by_facts, key=repr)
     return by_text
@@ -180,7 +182,7 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
     for reservation in lookup.find_reservations():
         hosts[reservation.host, reservation.provision_state] += 1
     for expected, count in (parts, node_counts.count_by_partition), (
-            hosts, node_counts.count_by_host):
+            hosts, host_rows.count_by_host):
         rows = engine.retry(count)()
         assert {tuple(key): number for *key, number in rows} == expected
         assert len(rows) == len(expected)

@@ -2,6 +2,7 @@
 """Cordons and the transactions of holds."""
 
 import datetime
+import time
 import uuid
 
 from oslo_db import exception as db_exc
@@ -12,15 +13,19 @@ from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.cmd import manage
 from ironic_reservations.db import models
+from ironic_reservations.db import notice_rows
+from ironic_reservations.reservations import notice_lookup
 from ironic_reservations.reservations import notices
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import targets
 from ironic_reservations.reservations import transaction
+from tests.common import fleets
 from tests.common.fleets import HOLD
 from tests.common.fleets import present
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
+HOUR = datetime.timedelta(hours=1)
 OPERATOR = targets.Authority(lambda node: True, lambda node: True, values.ALL)
 
 
@@ -47,6 +52,32 @@ def update(name, **changes):
 def from_now(seconds):
     return datetime.datetime.now(datetime.UTC).replace(
         tzinfo=None, microsecond=0) + datetime.timedelta(0, seconds)
+
+
+@pytest.mark.on('sqlite')
+def test_notices_of_a_request_have_the_same_times(fleet):
+    delays = [0, 1.1]
+    request = make_request(fleet, *fleet.add({}, {}),
+                           ends_at=datetime.timedelta(0, 600))
+    with fleet.before('INSERT INTO reservations_notices',
+                      lambda: time.sleep(delays.pop(0)), times=2):
+        rows, _ = notices.create_notices(request, OPERATOR)
+    assert len({(row.starts_at, row.ends_at) for row in rows}) == 1
+
+
+@pytest.mark.on('server')
+def test_times_by_the_clock_of_the_database(fleet, set_clock):
+    request = make_request(fleet, fleet.add_node(), starts_at=HOUR)
+    set_clock()
+    [notice], _ = notices.create_notices(request, OPERATOR)
+    assert notice.starts_at - notice.created_at == HOUR
+    assert notice.created_at > from_now(3600)
+
+
+def test_sum_that_no_date_can_hold():
+    with pytest.raises(exception.InvalidInput) as error:
+        transaction.find_time('ends_at', HOUR, datetime.datetime.max)
+    assert str(error.value) == 'ends_at: is out of range'
 
 
 @pytest.mark.parametrize('fields, is_held', [
@@ -85,7 +116,7 @@ def test_end_of_a_cordon(fleet):
     node_id = fleet.add_node()
     name = create(fleet, node_id)
     for change in ({'cordon': False}, {'starts_at': from_now(3600)},
-                   {'ends_at': 'now'}):
+                   {'ends_at': notices.AT_ONCE}):
         update(name, **change)
         reservation, _ = fleet.hold()
         releases.release_reservation(reservation.instance_uuid)
@@ -106,31 +137,6 @@ def test_reservations_of_a_cordoned_node_continue(fleet):
 
 # Between the search and the guarded UPDATE
 
-@pytest.mark.parametrize('change', [
-    lambda fleet, node_id: create(fleet, node_id),
-    lambda fleet, node_id: update(
-        create(fleet, node_id, cordon=False), cordon=True),
-    lambda fleet, node_id: update(create(
-        fleet, node_id, starts_at=from_now(3600)), starts_at=from_now(-1)),
-], ids=['create', 'cordon', 'starts_at'])
-def test_cordon_after_the_search(fleet, change):
-    node_id, other = fleet.add({}, {'properties': {'memory_mb': 2048}})
-    with fleet.before(HOLD, lambda: change(fleet, node_id)), \
-            fleet.row_counts(HOLD) as row_counts:
-        reservation, _ = fleet.hold(memory_mb=1024)
-    assert reservation.node_id == other
-    assert row_counts == [0, 1]
-
-
-def test_cordon_after_the_search_of_a_group(fleet):
-    first, *others = fleet.add({}, {}, {})
-    with fleet.before(HOLD, lambda: create(fleet, first)):
-        fleet.hold_group(2)
-    assert list(fleet.holds) == others
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold()
-
-
 def test_cordon_after_the_search_of_a_claim(fleet):
     node_id = fleet.add_node()
     reservation, _ = fleet.hold(owner=values.Assignment())
@@ -147,13 +153,19 @@ def test_cordon_after_the_search_of_a_claim(fleet):
 # At the same time
 
 @pytest.mark.on('server')
-def test_hold_waits_for_a_cordon(isolation, executor, monkeypatch):
+@pytest.mark.parametrize('is_claim', [False, True])
+def test_hold_waits_for_a_cordon(isolation, executor, monkeypatch, is_claim):
     node_id = isolation.add_node()
+    source = is_claim and isolation.hold(
+        owner=values.Assignment())[0].instance_uuid
+    before = isolation.holds
     futures = []
     read_back = notices._read_back
 
     def hold_before_the_commit(*args):
-        futures.append(executor.submit(isolation.hold))
+        futures.append(executor.submit(
+            isolation.claim, source) if is_claim else executor.submit(
+            isolation.hold))
         isolation.wait_for_lock(futures[0])
         assert not futures[0].done()
         return read_back(*args)
@@ -162,7 +174,7 @@ def test_hold_waits_for_a_cordon(isolation, executor, monkeypatch):
     create(isolation, node_id)
     with pytest.raises(exception.NoMatchingNode):
         futures[0].result(60)
-    assert isolation.holds == {}
+    assert isolation.holds == before
 
 
 @pytest.mark.on('server')
@@ -213,7 +225,7 @@ def test_cordon_changes_its_nodes_each_time(fleet):
     assert all(one != next_ for one, next_ in zip(
         seen, seen[1:], strict=False)), seen
     for change in ({'cordon': False}, {'description': 'x'},
-                   {'starts_at': from_now(-6)}, {'ends_at': 'now'}):
+                   {'starts_at': from_now(-6)}, {'ends_at': notices.AT_ONCE}):
         update(name, **change)
         assert read() == seen[-1]
     assert fleet[second].updated_at is None
@@ -224,15 +236,15 @@ def test_two_changes_of_a_notice(fleet, monkeypatch):
     node_id = fleet.add_node()
     name = create(fleet, node_id, cordon=False, starts_at=from_now(3600))
     others = [lambda: update(name, cordon=True)]
-    write = notices._write_changes
+    check = notices._check_change
 
-    def write_after_the_other(*args):
+    def check_before_the_other(*args):
+        check(*args)
         if others:
             others.pop()()
             fleet.set_node(node_id, updated_at=None)
-        return write(*args)
 
-    monkeypatch.setattr(notices, '_write_changes', write_after_the_other)
+    monkeypatch.setattr(notices, '_check_change', check_before_the_other)
     update(name, starts_at=from_now(-1))
     assert fleet[node_id].updated_at is not None
 
@@ -241,13 +253,13 @@ def test_lost_response_to_a_commit(fleet, caplog):
     node_id = fleet.add_node()
     name = create(fleet, node_id)
     with fleet.fail_commit(db_exc.DBConnectionError(), after=True):
-        notice, = update(name, ends_at='now')
+        notice, = update(name, ends_at=notices.AT_ONCE)
     assert notice.state == 'closed'
     assert f'what was committed for notice {name}\n' in caplog.text
     request = make_request(fleet, node_id)
     with fleet.fail_commit(db_exc.DBConnectionError(), after=True):
         notice, = notices.create_notices(request, OPERATOR)[0]
-    assert notices.find_notices(
+    assert notice_lookup.find_notices(
         {'uuid': request.uuid}, values.ALL, None, 9) == [
         notice]
 
@@ -260,21 +272,72 @@ def test_sweep_of_notices(fleet, capsys, monkeypatch):
     names = [create(fleet, node_id, starts_at=from_now(-500 * 86400))
              for _ in range(4)]
     for name in names[:3]:
-        update(name, ends_at='now')
+        update(name, ends_at=notices.AT_ONCE)
     for name, days in zip(names, (401, 402, 399), strict=False):
         fleet.execute(sa.text(
             'UPDATE reservations_notices SET ends_at = :t WHERE uuid = :u'), {
                 't': f'{from_now(-86400 * days)}.000000', 'u': name})
     manage.sweep()
     assert '2 old notices deleted, ' in capsys.readouterr().out
-    assert [notice.uuid for notice in notices.find_notices(
+    assert [notice.uuid for notice in notice_lookup.find_notices(
         {}, values.ALL, None, 9)] == names[2:]
+
+
+@pytest.mark.parametrize('project, names', [
+    (None, 'gcfe'), ('owner', 'gcfe'), ('holder', 'gcfb'), ('other', 'd')])
+def test_first_notices_of_nodes(fleet, monkeypatch, project, names):
+    """Open cordons, and then the newest, of those that the caller sees."""
+    monkeypatch.setattr(notice_rows, 'SHOWN', 4)
+    node_id, other = fleet.add({'owner': 'owner'}, {})
+    fleet.hold(candidate_nodes=[fleet[node_id].uuid],
+               owner=values.Assignment(project_id='holder'))
+    create(fleet, other)
+    for name, columns in {
+            'a': {}, 'b': {}, 'c': {'cordon': True},
+            'd': {'project_id': 'other'}, 'e': {'is_failed_build': True},
+            'f': {'cordon': True, 'starts_at': from_now(60)},
+            'g': {'cordon': True}, 'h': {'ends_at': from_now(-1)}}.items():
+        fleet.add_notice(node_id, description=name, **columns)
+    result = notice_lookup.find_on_nodes(
+        [node_id, other], fleets.reach(project))
+    first = result[node_id]
+    assert ''.join(notice.description for notice in first.shown) == names
+    assert first.more == {'gcfe': 3, 'gcfb': 1, 'd': 0}[names]
+    assert (other in result) is (project is None)
+
+
+def test_notices_of_a_deleted_node(fleet, caplog):
+    """A node that was enrolled again under its UUID is another node."""
+    node_id, other = fleet.add({}, {})
+    name = create(fleet, node_id)
+    create(fleet, node_id, cordon=False)
+    fleet.add_notice(node_id, project_id='p')
+    uuid_of_node = fleet[node_id].uuid
+    fleet.delete_node(node_id)
+    fleet.add_node(uuid=uuid_of_node)
+    assert notice_lookup.count_notices() == {}
+    assert not fleet.execute(notice_rows.select_faults(
+        'p', [uuid_of_node], ''))
+    with pytest.raises(exception.Conflict):
+        update(name, ends_at=notices.AT_ONCE)
+    update(name, action='none')
+    caplog.clear()
+    for _ in range(2):
+        notices.sweep()
+    assert [row.ends_at is None for row in fleet.execute(
+        sa.select(models.notices))] == [False] * 3
+    assert [(record.levelname, record.getMessage())
+            for record in caplog.records if name in record.getMessage()] == [
+        ('WARNING', f'Node {uuid_of_node} no longer exists, so its cordon has '
+                    f'ended: notice {name}')]
+    assert not any(record.name.endswith('events')
+                   for record in caplog.records)
 
 
 def test_numbers_of_notices(fleet):
     nodes = fleet.add({}, {})
     create(fleet, *nodes)
     create(fleet, nodes[0], kind='fault', starts_at=from_now(60))
-    update(create(fleet, nodes[0]), ends_at='now')
-    assert notices.count_notices() == {('maintenance', 'open'): 2,
-                                       ('fault', 'planned'): 1}
+    update(create(fleet, nodes[0]), ends_at=notices.AT_ONCE)
+    assert notice_lookup.count_notices() == {
+        ('maintenance', 'open'): 2, ('fault', 'planned'): 1}

@@ -139,12 +139,15 @@ def test_purge_writes_nothing_to_the_node(named_hold):
     assert named_hold[named_hold.node_id] == before
 
 
-def test_any_error_counts(old_fleet):
-    ids = old_fleet.add({}, {}, {})
-    for node_id in ids[:2]:
+def test_event_type_shows_failed_deployments(old_fleet):
+    bad, good, other = old_fleet.add(*(
+        {'properties': {'memory_mb': memory}} for memory in (1, 2, 3)))
+    for node_id, event_type in (bad, 'deploying'), (good, 'available'):
         old_fleet.insert_row('node_history', node_id, severity='ERROR',
+                             event_type=event_type,
                              created_at=sa.func.current_timestamp())
-    assert old_fleet.hold(**GOLD)[0].node_id == ids[2]
+    assert [old_fleet.hold(**GOLD)[0].node_id for _ in range(3)] == [
+        good, other, bad]
 
 
 def test_node_with_an_open_deferred_action_is_not_held(new_fleet):

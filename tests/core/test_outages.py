@@ -69,11 +69,15 @@ def test_commit_of_a_move_without_a_response(busy_fleet):
 
 
 @pytest.fixture
-def snapshots(database):
+def snapshots(fleet, database, monkeypatch):
     """Refuse writes to rows that have changed since the transaction began.
 
     This is the default since MariaDB 11.8; MySQL has no such option.
     """
+    repeatable = database.engine.execution_options(
+        isolation_level='REPEATABLE READ')
+    monkeypatch.setattr(engine, 'get_engine', lambda: repeatable)
+
     def set_(value):
         database.engine.dispose()
         with database.engine.begin() as connection:

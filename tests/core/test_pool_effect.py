@@ -58,16 +58,6 @@ def test_pool_of_a_deleted_node_has_no_effect(fleet):
     assert hold(fleet)
 
 
-def test_pool_after_the_search(fleet):
-    """The guard decides, not the count."""
-    node_id, other = fleet.add({}, {'properties': {'memory_mb': 2048}})
-    with fleet.before(HOLD, lambda: fleet.add_pool('east', node_id)), \
-            fleet.row_counts(HOLD) as row_counts:
-        reservation = hold(fleet, 'west', memory_mb=1024)
-    assert reservation.node_id == other
-    assert row_counts == [0, 1]
-
-
 @pytest.fixture
 def reads(fleet):
     """Counters of rows that were read, before and after each hold."""
@@ -109,17 +99,6 @@ def test_guard_reads_few_rows(fleet, reads, project):
         before, after = reads
         numbers.append(after - before)
     assert abs(numbers[1] - numbers[0]) < 50
-
-
-def test_end_of_a_pool_after_the_search(fleet):
-    """A project-scoped caller may use the node only as long as it is in."""
-    node_id = fleet.add_node(owner='owner')
-    fleet.add_pool('east', node_id)
-    with fleet.before(HOLD, fleet.delete_pools), \
-            fleet.row_counts(HOLD) as row_counts, \
-            pytest.raises(exception.NoMatchingNode):
-        fleet.hold(project='east')
-    assert row_counts == [0]
 
 
 def test_project_uses_nodes_of_its_pools_like_its_own(fleet):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes of pools with concurrent holds, and in processes that are killed."""
 
-import contextlib
 import datetime
 import functools
 import os
@@ -93,24 +92,6 @@ def hold(fleet, project, name):
     return fleet.hold(owner=values.Assignment(project_id=project),
                       ownership=values.Ownership(project),
                       resource_class='gold', candidate_nodes=[name])
-
-
-@pytest.fixture
-def set_clock(fleet):
-    """Return a function that sets the clock of further connections ahead."""
-    def set_clock(connection, *args):
-        with connection.cursor() as cursor:
-            cursor.execute('SET timestamp = UNIX_TIMESTAMP() + 7200')
-
-    with contextlib.ExitStack() as stack:
-        # Otherwise other tests would use these connections.
-        stack.callback(fleet.engine.dispose)
-
-        def start():
-            sa.event.listen(fleet.engine, 'checkout', set_clock)
-            stack.callback(sa.event.remove, fleet.engine, 'checkout',
-                           set_clock)
-        yield start
 
 
 @pytest.mark.parametrize('kind', [*JOINS, *LONGER])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools and their nodes in the database."""
 
+import dataclasses
 import datetime
 import itertools
 import uuid
@@ -49,7 +50,7 @@ def make_request(members=1, project_id='p', **fields):
 
 def make_matcher(project_id='p', **body):
     return matching.Matcher(request_spec.RequestSpec.from_dict(
-        {'resource_class': 'gold', **body}), pool_project=project_id)
+        {'resource_class': 'gold', **body}), use=matching.to_join(project_id))
 
 
 def create(members=1, project_id='p', **fields):
@@ -77,6 +78,22 @@ def test_node_that_changes_after_the_search(fleet, change):
             first, **change)):
         pool = create(3)
     assert [node.id for node in pool.nodes] == others
+
+
+@pytest.mark.parametrize('caller', [
+    values.ALL, values.Ownership('q', 'project')], ids=['all', 'owner'])
+def test_only_node_that_the_project_leases(fleet, caller):
+    """The fleet has no pool yet, and the caller is of another project."""
+    node_id, = fleet.add({'owner': 'q', 'lessee': 'p'})
+    matcher = dataclasses.replace(
+        make_matcher(), reach=caller, ownership=caller)
+    with pytest.raises(exception.NoMatchingNode) as error:
+        pools.create_pool(dataclasses.replace(
+            matcher, use=matching.to_join('q')), make_request(1, 'q'))
+    assert present(error)['explanation']['eliminated'] == [
+        {'by': 'lessee', 'nodes': 1}]
+    pool, _ = pools.create_pool(matcher, make_request(1))
+    assert [node.id for node in pool.nodes] == [node_id]
 
 
 def test_node_that_joins_another_pool_after_the_search(fleet):
@@ -115,14 +132,20 @@ def replace(pool, node):
     pool_nodes.replace_node(pool, node.uuid, make_matcher())
 
 
+def replace_idle(pool, node):
+    return pool_nodes.replace_node(pool, node.uuid, make_matcher(),
+                                   must_be_idle=True)
+
+
 def delete(pool, node):
     pools.delete_pool(pool.uuid, allow)
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('change', [remove, replace, delete])
+@pytest.mark.parametrize('change', [remove, replace, replace_idle,
+                                    delete])
 def test_hold_of_a_node_that_leaves_its_pool(fleet, executor, change):
-    """Both lock the row of the node before the pool: no deadlock."""
+    """The hold waits for the node at most: no deadlock."""
     fleet.add(*({},) * 3)
     pool = create(2)
     node, *_ = pool.nodes
@@ -136,7 +159,6 @@ def test_hold_of_a_node_that_leaves_its_pool(fleet, executor, change):
                 owner=values.Assignment(project_id='p'),
                 ownership=values.Ownership('p')))
             fleet.wait_for_lock(futures[0])
-            assert not futures[0].done()
 
     def note(context):
         deadlocks.append(context.original_exception)
@@ -152,6 +174,32 @@ def test_hold_of_a_node_that_leaves_its_pool(fleet, executor, change):
         sa.event.remove(fleet.engine, 'handle_error', note)
     assert reservation.node_id == node.id
     assert not deadlocks
+
+
+@pytest.mark.parametrize('number', [0, 1])
+def test_replacement_of_a_node_that_must_be_idle(fleet, number):
+    """It and a hold of the node do not both succeed."""
+    ids = fleet.add({}, {})
+    pool = pools.get_pool(fleet.add_pool('p', ids[number]))
+    [node] = pool.nodes
+
+    def hold():
+        fleet.hold(candidate_nodes=[node.uuid], lease=60,
+                   owner=values.Assignment(project_id='p'),
+                   ownership=values.Ownership('p'))
+
+    with fleet.before('UPDATE nodes', hold):
+        with pytest.raises(exception.Conflict):
+            replace_idle(pool, node)
+    with pytest.raises(exception.Conflict):
+        replace_idle(pool, node)
+    assert pools.get_pool(pool.uuid).nodes[0].id == node.id
+    fleet.expire_leases()
+    with fleet.statements('UPDATE nodes') as statements:
+        assert replace_idle(pool, node).nodes[0].id == ids[1 - number]
+    # Nodes are changed in the order of their ids.
+    assert ['provision_state' in text for text in statements[-2:]] == [
+        number == 1, number == 0]
 
 
 def test_writes_that_keep_requests_off_change_nodes(fleet):
@@ -200,23 +248,15 @@ def test_lost_responses_to_commits(fleet):
     assert not fleet.execute(sa.select(models.pool_nodes))
 
 
-def test_two_changes_of_the_nodes(fleet):
-    """The second one starts over, so the last node deletes the pool."""
-    fleet.add(*({},) * 2)
-    pool = create(2)
-    first, second = pool.nodes
-    with fleet.before('DELETE FROM reservations_pool_nodes', lambda:
-                      pool_nodes.remove_node(pool.uuid, first.uuid, allow)):
-        pool_nodes.remove_node(pool.uuid, second.uuid, allow)
-    assert not fleet.execute(sa.select(models.pools))
-
-
 @pytest.fixture
 def lines(caplog):
     """Return the lines of the log about nodes and pools."""
     caplog.set_level('INFO', 'ironic_reservations.events')
     return lambda: [record.getMessage().split(' (')[0]
                     for record in caplog.records]
+
+
+LOST = ' no longer exists, and'
 
 
 def test_lines_of_the_log(fleet, lines):
@@ -235,8 +275,8 @@ def test_lines_of_the_log(fleet, lines):
         f'Node {other.uuid} leaves pool {pool.uuid}']
 
 
-def test_lines_of_deleted_nodes(fleet, lines):
-    """They leave by a sweep, or with their pool."""
+def test_lines_of_deleted_nodes(fleet, lines, caplog):
+    """They leave by a sweep, or with their pool, also if enrolled again."""
     rows = [fleet[node_id] for node_id in fleet.add(*({},) * 5)]
     ids, names = zip(*((row.id, row.uuid) for row in rows), strict=True)
     part = fleet.add_pool('p', *ids[:2])
@@ -244,12 +284,16 @@ def test_lines_of_deleted_nodes(fleet, lines):
     whole = fleet.add_pool('p', *ids[3:])
     for node_id in ids[0], ids[2], ids[3]:
         fleet.delete_node(node_id)
+    fleet.add_node(uuid=names[0])
     pools.delete_pool(whole, allow)
     assert pools.purge() == 1
     assert lines() == [
-        f'Node {name} leaves pool {pool}' for name, pool in (
-            (names[3], whole), (names[4], whole), (names[2], empty),
-            (names[0], part))]
+        f'Node {name}{words} leaves pool {pool}' for name, words, pool in (
+            (names[3], LOST, whole), (names[4], '', whole),
+            (names[2], LOST, empty), (names[0], LOST, part))]
+    assert sum(record.levelname == 'WARNING'
+               and LOST in record.getMessage() and '(project p, ' in
+               record.getMessage() for record in caplog.records) == 3
     assert [node.uuid for node in pools.get_pool(part).nodes] == [names[1]]
     # No row leads to this pool.
     orphan = fleet.add_pool('p')

@@ -169,9 +169,9 @@ def test_other_causes_are_reported(add_nodes):
             hold_node(limits, memory_mb=10 ** 6)
         with pytest.raises(exception.NoMatchingNode) as error:
             create(limits, 2)
-        # As many as a smaller group could have.
+        # A limit would not be the only cause.
         assert fleets.present(error)['members'] == {
-            'wanted': 2, 'available': 0}
+            'wanted': 2, 'available': 1}
 
 
 def test_repeat_is_not_counted(fleet, add_nodes):
@@ -255,43 +255,39 @@ def test_group_total(fleet, add_nodes):
 
 
 @pytest.mark.parametrize('policy', [None, 'pack', 'soft-spread', 'soft-pack'])
-def test_group_uses_each_class_up_to_its_limit(fleet, add_nodes, policy):
-    add_nodes(gold=4, silver=2)
+def test_group_uses_classes_with_room_for_all(fleet, add_nodes, policy):
+    add_nodes(gold=4, silver=3)
     limits = {TOTAL: 9, GOLD: 2}
     assert refuse(create, limits, 3, policy, resource_class='gold') == (
         GOLD, 2, 0, 3)
+    # There is room for two and two, but for four of no class.
+    assert refuse(create, limits | {SILVER: 3}, 4, policy)[1:] in (
+        (2, 0, 4), (3, 0, 4))
     assert fleet.holds == {}
-    assert create(limits, 4, policy)[0] == ['gold'] * 2 + ['silver'] * 2
-    assert refuse(create, {TOTAL: 9, GOLD: 2, SILVER: 2}, 1, policy)[1:] == (
-        2, 2, 1)
+    # Without limits, the smaller gold nodes would fit best.
+    assert create(limits, 3, policy)[0] == ['silver'] * 3
+    assert create(limits, 2, policy)[0] == ['gold'] * 2
 
 
-@pytest.mark.parametrize('policy, members, expected, available', [
-    ('spread', 2, ['gold', 'silver'], 2),
-    ('soft-spread', 3, ['gold', 'silver', 'silver'], 3),
-    ('soft-pack', 3, ['gold', 'silver', 'silver'], 3),
-    ('pack', 2, ['silver', 'silver'], 2),
-    (None, 3, ['gold', 'silver', 'silver'], 3)])
-def test_full_class_fits_best_in_most_racks(fleet, add_nodes, policy, members,
-                                            expected, available):
-    """The limit applies to all racks together."""
+@pytest.mark.parametrize('policy', ['spread', 'soft-spread', 'soft-pack',
+                                    'pack', None])
+def test_full_class_fits_best_in_most_racks(fleet, add_nodes, policy):
     add_nodes(gold=2, racks=('r1', 'r2'))
     # The first class has the smallest nodes.
-    add_nodes(bronze=0, silver=2, racks=('r3',))
+    add_nodes(bronze=0, silver=2, racks=('r3', 'r4'))
     limits = {TOTAL: 9, GOLD: 1}
     group = values.GroupRequest(
         str(uuid.uuid4()), policy, policy and 'capability:rack', project_id=A)
-    result = dry_run(limits, 4, group)
-    assert result['members'] == {'wanted': 4, 'available': available}
-    if policy != 'pack':
-        assert refuse(create, limits, available + 1, policy) == (
-            GOLD, 1, 0, available + 1)
-    assert create(limits, members, policy)[0] == expected
+    members = 4 if policy not in ('spread', 'pack') else 2
+    result = dry_run(limits, members, group)
+    assert result['members'] == {'wanted': members, 'available': members}
+    assert {'by': f'quota:{GOLD}', 'nodes': 4} in (
+        result['explanation']['eliminated'])
+    assert create(limits, members, policy)[0] == ['silver'] * members
 
 
 def test_segments_of_a_limited_class(fleet, add_nodes):
-    """A segment takes the nodes of other classes first."""
-    add_nodes(gold=3, silver=1, racks=('r1', 'r2'))
+    add_nodes(gold=3, silver=2, racks=('r1', 'r2'))
 
     def create_segments(members):
         return groups.create_group(matcher(), obtain.Request(
@@ -308,7 +304,7 @@ def test_segments_of_a_limited_class(fleet, add_nodes):
     with pytest.raises(exception.QuotaExceeded):
         create_segments(6)
     assert sorted(member.resource_class for member in
-                  create_segments(4).members) == ['gold'] * 2 + ['silver'] * 2
+                  create_segments(4).members) == ['silver'] * 4
 
 
 def test_malformed_node_that_a_limit_excludes(fleet, add_nodes):
@@ -331,7 +327,7 @@ def test_full_class_and_a_node_taken_after_each_count(fleet, add_nodes,
         "SELECT id FROM nodes WHERE resource_class = 'silver'"))[0]
     fresh = counts.get_fresh_fleet
 
-    def count(candidates=(), since=None):
+    def count(candidates, *args, **kwargs):
         fleet.set_node(node_id, reservation=None)
         try:
             return fresh(candidates)
@@ -368,12 +364,6 @@ def test_group_whose_first_attempt_is_aborted(fleet, add_nodes, error):
             fleet.before('SELECT', maintain, times=99):
         assert refuse(create, {TOTAL: 9, GOLD: 0}, 2) == (GOLD, 0, 0, 2)
     assert fleet.holds == {}
-
-
-def test_group_is_spread_over_classes(add_nodes):
-    add_nodes(gold=1, silver=1, racks=('r1', 'r2', 'r3'))
-    assert create({TOTAL: 9, GOLD: 2}, 3, 'spread')[0] == [
-        'gold', 'gold', 'silver']
 
 
 def test_spread_skips_a_domain_with_a_full_class(add_nodes):
@@ -427,11 +417,11 @@ def test_dry_run_without_the_quota_as_the_cause(fleet, add_nodes):
 
 @pytest.mark.parametrize('limits, members, available, expected', [
     ({TOTAL: 9}, 4, 4, None),
-    ({TOTAL: 3}, 4, 3, (TOTAL, 3, 0, 4)),
-    ({TOTAL: 9, GOLD: 2}, 4, 3, (GOLD, 2, 0, 3)),
-    ({TOTAL: 9, GOLD: 2}, 3, 3, None),
-    ({TOTAL: 3}, 5, 3, None),
-    ({TOTAL: 9, GOLD: 0}, 4, 1, (GOLD, 0, 0, 3)),
+    ({TOTAL: 3}, 4, 0, (TOTAL, 3, 0, 4)),
+    ({TOTAL: 9, GOLD: 2}, 4, 1, (GOLD, 2, 0, 4)),
+    ({TOTAL: 9, GOLD: 3}, 3, 4, None),
+    ({TOTAL: 3}, 5, 4, None),
+    ({TOTAL: 9, GOLD: 0}, 4, 1, (GOLD, 0, 0, 4)),
 ])
 def test_dry_run_of_a_group(fleet, add_nodes, limits, members, available,
                             expected):
@@ -506,3 +496,16 @@ def test_project_is_written_first(fleet, add_nodes):
               if text.split()[0] in ('UPDATE', 'INSERT')]
     assert writes[0] == ['UPDATE', 'reservations_projects']
     assert statements[-1].startswith('SELECT nodes.resource_class')
+
+
+def test_group_does_not_mix_classes_without_room_for_all(fleet, add_nodes):
+    """Not even at the first attempt, before anything was refused."""
+    add_nodes(gold=2, silver=2)
+    limits = {TOTAL: 9, GOLD: 3, SILVER: 3}
+    result = dry_run(limits, 4, values.GroupRequest(
+        str(uuid.uuid4()), project_id=A))
+    assert result['members'] == {'wanted': 4, 'available': 0}
+    assert result['quota']['requested'] == 4
+    assert refuse(create, limits, 4)[1:] == (3, 0, 4)
+    add_nodes(bronze=4)
+    assert create(limits, 4)[0] == ['bronze'] * 4

@@ -7,7 +7,6 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.db import models
-from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
 from tests.common import fleets
 from tests.common import states
@@ -143,15 +142,3 @@ def test_node_that_changes_is_not_released(busy_fleet, fields, error):
     expected = fields.get('instance_uuid', INSTANCE)
     assert busy_fleet[busy_fleet.node_id].instance_uuid == expected
     assert busy_fleet.rows == (before if error is exception.Conflict else [])
-
-
-@pytest.mark.on('server')
-def test_move_during_a_release_by_the_old_host(busy_fleet):
-    """The update of the node is undone, because the host differs."""
-    with busy_fleet.before(HOLD, lambda: busy_fleet.hold(
-            INSTANCE, owner=HOST_2, **GOLD)):
-        with pytest.raises(exception.NotFound):
-            releases.release_reservation(
-                INSTANCE, actor=values.Actor('compute-1'))
-    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
-    assert lookup.get_reservation(INSTANCE).host == 'compute-2'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeated and concurrent requests for the same instance."""
+"""States of reservations, and repeated requests for an instance."""
 
 from ironic.common import states as ironic_states
 import pytest
@@ -10,10 +10,7 @@ from ironic_reservations.reservations import lookup
 from ironic_reservations.shared import constants
 from tests.common import states
 from tests.common.fleets import GOLD
-from tests.common.fleets import HOLD
 from tests.common.fleets import INSTANCE
-
-HOST_2 = values.Assignment(host='compute-2')
 
 
 def test_tables_have_every_state_of_ironic():
@@ -53,36 +50,3 @@ def test_repeated_hold(busy_fleet, provision_state, host):
             busy_fleet.hold(INSTANCE, owner=assignment, **GOLD)
         assert busy_fleet.rows == before
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
-
-
-@pytest.mark.on('sqlite', 'server')
-def test_concurrent_requests_for_one_instance(fleet):
-    """The unique key on the node makes both get the same node."""
-    fleet.add(*({} for _ in range(5)))
-    results = []
-    with fleet.before(HOLD, lambda: results.append(
-            fleet.hold(INSTANCE, **GOLD))):
-        second, is_second_new = fleet.hold(INSTANCE, **GOLD)
-    (first, is_first_new), = results
-    assert is_first_new and not is_second_new
-    assert first.id == second.id
-    assert fleet.holds == {first.node_id: INSTANCE}
-
-
-@pytest.mark.on('sqlite', 'server')
-def test_concurrent_requests_for_one_node(fleet):
-    node_id = fleet.add_node()
-    with fleet.before(HOLD, lambda: fleet.hold(INSTANCE, **GOLD)):
-        with pytest.raises(exception.NoMatchingNode):
-            fleet.hold(**GOLD)
-    assert fleet.holds == {node_id: INSTANCE}
-
-
-@pytest.mark.on('server')
-def test_move_after_the_deployment_has_started(busy_fleet):
-    """The guarded UPDATE of the reservation checks the node again."""
-    with busy_fleet.before('UPDATE reservations', lambda: busy_fleet.set_node(
-            busy_fleet.node_id, provision_state='deploying')):
-        with pytest.raises(exception.Conflict):
-            busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
-    assert lookup.get_reservation(INSTANCE).host == 'compute-1'

@@ -122,6 +122,44 @@ def test_candidates(fleet):
         ids[1], ids[2], ids[0]]
 
 
+# Nodes that a request avoids
+
+@pytest.mark.parametrize('names', [{}, {'candidate_nodes': ['a', 'b', 'c']}],
+                         ids=['fleet', 'candidates'])
+def test_avoided_nodes_are_last(fleet, names):
+    """After suspect nodes: an instance tries each node once."""
+    best, suspect, failure = fleet.add(
+        *({**make_node(memory), 'name': name} for memory, name in (
+            (4096, 'a'), (2048, 'b'), (1024, 'c'))))
+    fleet.add_notice(suspect)
+    avoid = [fleet[failure].uuid]
+    assert hold_all(fleet, 3, avoid=avoid, **names) == [
+        best, suspect, failure]
+
+
+def test_avoided_nodes_by_fit(fleet):
+    ids = fleet.add(*map(make_node, (1024, 2048, 4096)))
+    avoid = [fleet[node_id].uuid for node_id in ids[:2]]
+    assert hold_all(fleet, 3, avoid=avoid) == [ids[2], *ids[:2]]
+
+
+def test_other_requests_do_not_avoid_it(fleet, use_count):
+    """The equal request before has read it and left it."""
+    best, *others = fleet.add(make_node(1024), *[make_node(4096)] * 3)
+    use_count(counts.get_fresh_fleet())
+    assert hold_all(fleet, 1, avoid=[fleet[best].uuid])[0] in others
+    assert hold_all(fleet, 1) == [best]
+
+
+def test_statements_of_a_hold_after_one_that_avoids_nodes(fleet, use_count):
+    bad, *_ = fleet.add(*[make_node(1024)] * shelf.PAGE)
+    use_count(counts.get_fresh_fleet())
+    hold_all(fleet, 1, avoid=[fleet[bad].uuid])
+    with fleet.statements('SELECT nodes') as statements:
+        hold_all(fleet, 1)
+    assert not statements
+
+
 def test_claim_of_a_group(fleet):
     ids = fleet.add(*map(make_node, (1024, 2048, 4096)))
     fleet.hold_group(3)
@@ -129,6 +167,14 @@ def test_claim_of_a_group(fleet):
     node_ids = [fleet.claim(fleets.GROUP, str(uuid.uuid4()))[0].node_id
                 for _ in ids]
     assert node_ids == [ids[1], ids[2], ids[0]]
+
+
+def test_claim_avoids_nodes(fleet):
+    ids = fleet.add(*map(make_node, (1024, 2048)))
+    fleet.hold_group(2)
+    reservation, _ = fleet.claim(fleets.GROUP, str(uuid.uuid4()),
+                                 avoid=[fleet[ids[0]].uuid])
+    assert reservation.node_id == ids[1]
 
 
 # Groups

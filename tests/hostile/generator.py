@@ -114,6 +114,9 @@ def body(pick):
         fields['holder'] = pick.choice([HOLDER, *UUIDS])
         fields['host'] = pick.choice(['compute-1', *VALUES])
     if pick.random() < 0.1:
+        fields['avoid'] = pick.choice(
+            [[HOLDER], [KNOWN] * 16, [KNOWN] * 17, ['hostile-1'], *VALUES])
+    if pick.random() < 0.1:
         fields['candidate_nodes'] = pick.choice(
             [['hostile-1'], [], [''], ['a', 'a'], 'hostile-1', None,
              [pick.choice(VALUES)]])
@@ -154,7 +157,7 @@ def group(pick):
     """Return the object of a POST of a group, at times with something odd."""
     inner = body(pick)
     if pick.random() < 0.7:
-        for name in ('instance_uuid', 'holder', 'group', 'claim',
+        for name in ('instance_uuid', 'holder', 'group', 'claim', 'avoid',
                      *request_keys.values(is_in_spec=False)):
             inner.pop(name, None)
     fields = place(pick)
@@ -349,7 +352,9 @@ def valid_body(value, adopt=False, dry_run=False):
         if key == 'extra_specs' and adopt:
             good = valid_specs(item)
         elif key in request_keys.TEXTS:
-            good = valid_text(item, request_keys.KEYS[key].least)
+            good = valid_text(item, request_keys.KEYS[key].least) and (
+                item is None or key not in request_keys.IDENTS
+                or item.strip() != '')
         elif key in request_keys.NUMBERS:
             good = valid_size(item, request_keys.KEYS[key].least) and not (
                 key == 'expires_in' and (item or 0) > 2592000)
@@ -359,6 +364,9 @@ def valid_body(value, adopt=False, dry_run=False):
         elif key in ('instance_uuid', 'claim'):
             good = item is None or valid_uuid(item) or (
                 key == 'claim' and item in SEGMENTS)
+        elif key == 'avoid':
+            good = item is None or isinstance(item, list) and (
+                len(item) <= 16 and all(map(valid_uuid, item)))
         elif key == 'ownership':
             good = item in ('any', None) or (
                 item in OWNERSHIPS and value.get('project_id') is not None)
@@ -367,8 +375,8 @@ def valid_body(value, adopt=False, dry_run=False):
         elif key == 'candidate_nodes':
             good = item is None or (
                 isinstance(item, list) and item != [] and all(
-                    one is not None and valid_text(one, 1) for one in item)
-                and any(one.strip() for one in item))
+                    one is not None and valid_text(one, 1) and one.strip()
+                    for one in item))
         elif key == 'extra_specs':
             good = valid_specs(item) and valid_flavor(item)
         elif key == 'image':
@@ -384,7 +392,7 @@ def valid_body(value, adopt=False, dry_run=False):
             return False
     if adopt:
         return (value.get('instance_uuid') is not None
-                and not {'expires_in', 'claim'} & value.keys())
+                and not {'expires_in', 'claim', 'avoid'} & value.keys())
     if value.get('claim') is not None and (
             dry_run or value.get('group') is not None):
         return False

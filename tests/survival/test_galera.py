@@ -569,8 +569,10 @@ def test_quorum_is_lost(galera, kind_apis, racks, kind):
         with concurrent.futures.ThreadPoolExecutor(15) as executor:
             for answer in executor.map(
                     # The time-out requires a response within seconds.
-                    lambda args: call(args[1][0], args[0], args[1][1], SPEC,
-                                      timeout=PATIENCE), calls):
+                    lambda args: call(
+                        args[1][0], args[0], args[1][1],
+                        SPEC if args[1][0] == 'POST' else None,
+                        timeout=PATIENCE), calls):
                 assert answer.status_code == 503
                 assert int(answer.headers['Retry-After'])
         assert {healthy(api) for api in kind_apis} == {False}

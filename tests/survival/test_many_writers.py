@@ -177,3 +177,56 @@ def test_worker_is_killed_while_it_holds_a_group(racks, slow, start_api,
                 **body, 'uuid': str(uuid.uuid4())}}))
         assert answer.status_code == 201
         assert len(racks.holds()) == racks.groups().popitem()[1].total() == 30
+
+
+# Workers that are stopped
+
+@pytest.fixture
+def slow_notices(fleet):
+    """The transaction of many notices takes time."""
+    fleet.execute('CREATE TRIGGER slow_notices BEFORE INSERT ON '
+                  'reservations_notices FOR EACH ROW DO SLEEP(0.05)')
+    yield
+    fleet.execute('DROP TRIGGER slow_notices')
+
+
+@pytest.mark.parametrize('database_url', ['mariadb'], indirect=True)
+def test_worker_is_stopped_while_it_cordons_a_rack(
+        fleet, slow_notices, api, start_api, database_url):
+    """Others hold nodes that fit less well than the locked ones."""
+    fleet.fill(160, racks=4)
+    fleet.execute("UPDATE nodes SET properties = REPLACE(properties, '1024', "
+                  "'2048') WHERE properties NOT LIKE '%rack:r0,%'")
+    sleeping = ('SELECT id FROM information_schema.processlist '
+                "WHERE state = 'User sleep'")
+    crowd = clients.Crowd([api.url], SPEC)
+    # The first request of a worker takes longer.
+    clients.at_once([api.url], *[
+        ('GET', f'{clients.OURS}/capacity', {})] * 4 * PROCESSES)
+    with start_api(database_url, 1) as cordoning, \
+            concurrent.futures.ThreadPoolExecutor(1) as executor:
+        future = executor.submit(clients.call, 'POST', cordoning, '/notices', {
+            'kind': 'maintenance', 'by': {clients.BY: 'r0'}})
+        servers.wait(lambda: fleet.execute(sleeping), 'a slow statement')
+        [worker] = workers(cordoning)
+        worker.suspend()
+        try:
+            servers.wait(lambda: not fleet.execute(sleeping), 'its end')
+            # After 15 seconds, MariaDB ends a transaction that does nothing.
+            with crowd:
+                crowd.work(4)
+            [(rows,)] = fleet.execute(
+                'SELECT MAX(trx_rows_locked) FROM information_schema'
+                '.innodb_trx')
+            assert rows >= 40
+            assert not future.done()
+        finally:
+            worker.resume()
+        response = future.result()
+    print(f'{crowd.seen[201]} holds, the slowest response after '
+          f'{crowd.slowest:.1f} s', crowd.seen)
+    assert response.status_code == 201
+    assert len(response.json()['notices']) == 40
+    assert crowd.seen[201] and not crowd.seen[503], crowd.seen
+    fleet.check(crowd.holds)
+    assert not fleet.takings('r0')

@@ -23,6 +23,11 @@ def name(longest=255, least=0):
                    min_size=least, max_size=longest)
 
 
+def ident(longest=255):
+    """Return names that are not blank."""
+    return name(longest).filter(str.strip)
+
+
 # Expressions, and texts that resemble them.
 _words = st.sampled_from([
     '>=', '<=', '==', '!=', '=', '>', '<', 's==', 's!=', 's<', 's>=', '<in>',
@@ -45,6 +50,7 @@ def requests():
     return st.fixed_dictionaries({}, optional={
         **{key: st.none() | name(30, request_keys.KEYS[key].least)
            for key in request_keys.TEXTS},
+        **dict.fromkeys(request_keys.IDENTS, st.none() | ident(30)),
         **dict.fromkeys(request_keys.NUMBERS, integers),
         'expires_in': st.none() | st.integers(1, 2592000),
         'rxtx_factor': integers | st.floats(0, 10),
@@ -53,6 +59,6 @@ def requests():
         'image': st.none() | st.fixed_dictionaries({}, optional={
             'id': st.none() | name(30), 'properties': strings,
             'min_ram': integers, 'min_disk': integers}),
-        'candidate_nodes': st.none() | st.lists(name(30, 1), min_size=1,
+        'candidate_nodes': st.none() | st.lists(ident(30), min_size=1,
                                                 max_size=4),
     })

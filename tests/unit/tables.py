@@ -28,6 +28,9 @@ FULL_BODY = {'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 5,
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
+#: A resource class of a lease of Blazar.
+BLAZAR = 'CUSTOM_RESERVATION_5F0E8D3C_1B2A_4C6D_8E9F_0A1B2C3D4E5F'
+
 
 def make_spec(body, match='at_least'):
     """Return a request spec, which may have no constraint."""

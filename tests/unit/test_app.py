@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The WSGI stack, in a process that belongs to Ironic."""
 
+import base64
 import contextlib
 import importlib
 import logging
 import sys
+import uuid
 
 import bcrypt
 from ironicclient.common import http
@@ -15,6 +17,7 @@ import webob
 
 from ironic_reservations import conf
 from ironic_reservations import middleware
+from ironic_reservations.api import fence
 from ironic_reservations.api import version
 from ironic_reservations.osc import client
 
@@ -48,6 +51,7 @@ def basic_auth(set_option, tmp_path):
     users.write_bytes(b'user:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
     set_option(auth_strategy='http_basic',
                http_basic_auth_user_file=str(users))
+    return users
 
 
 def read_process_state():
@@ -79,6 +83,48 @@ def test_middleware_does_not_change_the_process(set_option, basic_auth,
     options_now, loggers_now = read_process_state()
     assert {key: options_now[key] for key in options} == options
     assert {name: loggers_now[name] for name in loggers} == loggers
+
+
+def test_bcrypt_checks_a_password_once(basic_auth, monkeypatch):
+    """A change of the file counts at once."""
+    calls, checkpw = [], bcrypt.checkpw
+
+    def count(*args):
+        calls.append(args)
+        return checkpw(*args)
+
+    monkeypatch.setattr(bcrypt, 'checkpw', count)
+    application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+
+    def get(password, status):
+        login = base64.b64encode(f'user:{password}'.encode()).decode()
+        for path in URL, f'/v1/nodes/{uuid.UUID(int=1)}':
+            response = webob.Request.blank(path, headers={
+                'Authorization': f'Basic {login}', fence.HEADER: 'malformed'
+            }).get_response(application)
+            assert response.status_code == status, path
+
+    for _ in range(3):
+        get('secret', 400)
+        get('wrong', 401)
+    assert len(calls) == 2
+    basic_auth.write_bytes(b'user:' + bcrypt.hashpw(b'new', bcrypt.gensalt(4)))
+    get('secret', 401)
+    get('new', 400)
+    assert len(calls) == 4
+    basic_auth.write_text('')
+    get('new', 401)
+    assert len(calls) == 4
+
+
+def test_unknown_user_cannot_forge_a_line_of_the_log(basic_auth, caplog):
+    caplog.set_level(logging.INFO)
+    login = base64.b64encode(b'no\none:x').decode()
+    response = webob.Request.blank(URL, headers={
+        'Authorization': f'Basic {login}'}).get_response(
+            middleware.ReservationsMiddleware(webob.exc.HTTPNotFound()))
+    assert response.status_code == 401
+    assert r'User no\none not found' in caplog.text
 
 
 @pytest.mark.parametrize('headers', [[], ['X-Mine', version.HEADER]])

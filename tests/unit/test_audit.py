@@ -47,7 +47,9 @@ def cloud(providers=None, **changes):
     agreeing = {'servers': SERVERS, 'reservations': RESERVATIONS,
                 'nodes': NODES, 'compute_nodes': COMPUTE_NODES,
                 'allocations': ALLOCATIONS, 'pools': {}}
-    return Cloud(providers=providers or {'row-1', 'row-2'}, **{
+    roots = {uuid: uuid for uuid in providers or ('row-1', 'row-2')
+             } | {'child-1': 'row-1', 'child-2': 'row-2'}
+    return Cloud(providers=roots, **{
         name: {key: value for key, value in (
             agreeing[name] | changes.get(name, {})).items()
             if value is not None} for name in agreeing})
@@ -115,6 +117,9 @@ AGREEING = {
     'failed evacuation': change(
         {'status': 'REBUILD', 'task': 'rebuilding'},
         allocations={'server-1': {'row-1', 'row-2'}}),
+    # Blazar's class is allocated from a child of the host's provider.
+    'on two providers of one host': {
+        'allocations': {'server-1': {'row-1', 'child-1'}}},
     # A deletion, from the tear-down to the cleaning.
     'torn down': change({'task': 'deleting'}, {'state': 'releasing'},
                         {'state': 'deleting'}),
@@ -195,9 +200,11 @@ DISAGREEING = [
     ('no-allocation', *ONE, {'allocations': {'server-1': set()}}),
     # The allocations name another host, two hosts, or the row of a node.
     *(('wrong-allocation', *ONE, {'allocations': {'server-1': providers}})
-      for providers in ({'row-2'}, {'row-1', 'row-2'}, {'node-1'})),
-    ('wrong-allocation', 'gone', None, 'compute-2',
-     {'allocations': {'gone': {'row-2'}}}),
+      for providers in ({'row-2'}, {'row-1', 'row-2'}, {'node-1'},
+                        {'row-1', 'child-2'})),
+    *(('wrong-allocation', 'gone', None, 'compute-2',
+       {'allocations': {'gone': providers}})
+      for providers in ({'row-2'}, {'child-2'}, {'row-2', 'child-2'})),
     ('lost-build', 'server-1', None, 'compute-1', change(
         NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
         compute_nodes={'row-1': DOWN},
@@ -434,6 +441,9 @@ REPAIRS = [
     ('wrong-allocation', True, {'allocations': {'server-1': {'node-1'}}}),
     ('wrong-allocation', False,
      {'allocations': {'server-1': {'row-1', 'row-2'}}}),
+    ('wrong-allocation', False,
+     {'allocations': {'server-1': {'row-2', 'child-2'}}}),
+    ('wrong-allocation', True, {'allocations': {'gone': {'child-2'}}}),
     ('wrong-allocation', False, change(
         None, {'host': 'compute-2'},
         allocations={'server-1': {'row-2'}})),

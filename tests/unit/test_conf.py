@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from ironic_reservations import conf
+from tests.common import programs
+from tools import services
 
 LINE = 'a line of the log'
 #: The application, and its first step: the other ones take seconds.
@@ -38,3 +40,14 @@ def test_line_is_logged_once(tmp_path, program, options, place):
     assert process.stderr.count(LINE) == place.endswith('stderr')
     # Standard output is for the result of a command.
     assert process.stdout == ''
+
+
+def test_logging_that_cannot_be_set_up(tmp_path):
+    """The command names the cause, on one line."""
+    output = programs.run(
+        services.program('ironic-reservations-dbsync'), '--config-file',
+        services.write_conf(tmp_path / 'ironic.conf', {
+            'DEFAULT': {'log_config_append': tmp_path / 'no'}}),
+        'version', status=2)
+    assert output.startswith('Logging cannot be set up: ')
+    assert 'No such file' in output and output.count('\n') == 1

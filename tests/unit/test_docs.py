@@ -12,7 +12,6 @@ import json
 import pathlib
 import re
 import shlex
-import sys
 import textwrap
 from xml.etree import ElementTree
 
@@ -92,7 +91,7 @@ def paths(value, prefix=''):
     names = set()
     for name, inner in value.items():
         names.add(prefix + name)
-        if isinstance(inner, list):
+        if isinstance(inner, list) and isinstance(inner[0], dict):
             names |= paths(inner[0], f'{prefix}{name}.')
     return names
 
@@ -104,8 +103,9 @@ def attributes(wsme_type):
 
 # An explanation with all its keys.
 EXPLANATION = paths({'explanation': [responses.present_explanation(
-    matching.Matcher(request_spec.RequestSpec.from_dict({'vcpus': 1})).explain(
-        [(matching.Node(id=1, uuid='a'), None, 1)]))]})
+    matching.Matcher(request_spec.RequestSpec.from_dict(
+        {'candidate_nodes': ['b']})).explain(
+            [(matching.Node(id=1, uuid='a'), None, 1)]))]})
 
 QUOTA = paths({'quota': [vars(verdicts.Quota('', 0, 0, 0))]})
 
@@ -163,7 +163,7 @@ def test_request_parameters_of_a_new_group():
 
 @pytest.mark.parametrize(('method', 'path', 'names'), [
     ('POST', COLLECTION, {
-        *reservations.FIELDS, *EXPLANATION, *QUOTA,
+        *attributes(reservations.Reservation), *EXPLANATION, *QUOTA,
         *attributes(reservations.DryRun) - DRY_RUN_OF_GROUP}),
     ('POST', GROUPS, ONE_GROUP | {'ignored', 'level'} | paths({
         'members': [{'wanted': 8, 'available': 5}],
@@ -174,7 +174,7 @@ def test_request_parameters_of_a_new_group():
     ('GET', GROUP, ONE_GROUP),
     ('DELETE', GROUP, set()),
     ('GET', COLLECTION, {'reservations', 'next'}),
-    ('GET', ONE, {*reservations.FIELDS}),
+    ('GET', ONE, {*attributes(reservations.Reservation)}),
     ('PATCH', ONE, set()),
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
@@ -493,18 +493,20 @@ def test_number_of_attempts(page):
 
 
 def test_filter_of_nova_api(tmp_path):
-    """The guide makes the file of the trial cloud, whose tests use it."""
-    command, = re.findall(r'# (sed .*?api-paste\.ini)$',
-                          PAGES['how-to/servers'], re.DOTALL | re.MULTILINE)
-    path = tmp_path / 'api-paste.ini'
-    path.write_bytes(
-        pathlib.Path(sys.prefix, 'etc/nova/api-paste.ini').read_bytes())
-    programs.run('sh', '-ec', command.replace('/etc/nova/api-paste.ini',
-                                              str(path)))
-    text = '\n'.join((path.read_text(), (
-        SOURCE / 'examples/api-paste.ini').read_text()))
-    trial_cloud.write_paste_config(tmp_path)
-    assert path.read_text() == text
+    """The commands of the guide may be repeated, and continued."""
+    path = pathlib.Path(trial_cloud.write_paste_config(tmp_path))
+    text = path.read_text()
+    parser = configparser.ConfigParser()
+    parser.read_string(text)
+    assert [value.split()[-2:] for section in parser.values()
+            for name, value in section.items() if name == 'keystone'] == [
+                ['named_node', 'osapi_compute_app_v21']] * 2
+    section = text[text.index('\n[filter:named_node]'):]
+    for former in text, text.replace(section, '') + section, text.replace(
+            ' named_node ', ' '):
+        path.write_text(former)
+        programs.run('sh', SOURCE / 'examples/named-node.sh', path)
+        assert path.read_text() == text
 
 
 def test_constraints_of_installations():

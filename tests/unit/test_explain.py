@@ -48,7 +48,8 @@ def explain(matcher_, *groups):
     """Explain, and check rules that apply to all explanations."""
     explanation = responses.present_explanation(matcher_.explain(groups))
     assert [*explanation][:2] == ['considered', 'eliminated']
-    assert explanation.keys() <= {'considered', 'eliminated', 'nearest'}
+    assert explanation.keys() <= {'considered', 'eliminated', 'nearest',
+                                  'unknown_nodes'}
     assert explanation['considered'] == sum(count for *_, count in groups)
     matches = sum(count for node, reason, count in groups
                   if not reason and matcher_.matches(node))

@@ -341,7 +341,7 @@ REQUESTS = [
 @pytest.mark.parametrize('more', [
     {}, *({name: values.Ownership('p', 'project')}
           for name in ('reach', 'ownership')),
-    {'ownership': values.Ownership('p')}, {'is_claim': True},
+    {'ownership': values.Ownership('p')}, {'use': matching.TO_CLAIM},
     {'policy': group_policy.Policy(
         group_policy.Levels('spread', 'capability:rack'), (('r1', 1),))},
     {'policy': group_policy.Policy(group_policy.Levels('pack', 'shard'))}],

@@ -3,11 +3,13 @@
 
 import pytest
 
+from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import operators
 from tests.common import request_keys
+from tests.unit.tables import BLAZAR
 from tests.unit.tables import UUID
 from tests.unit.tables import image
 from tests.unit.tables import make_matcher
@@ -563,7 +565,8 @@ def test_candidate_nodes(body, node, expected):
 
 
 @pytest.mark.parametrize('key', [
-    'hw:cpu_policy', 'quota:vif_outbound', 'aggregate_instance_extra_specs:x',
+    f'resources:{BLAZAR}', f'resources1:{BLAZAR}', 'hw:cpu_policy',
+    'quota:vif_outbound', 'aggregate_instance_extra_specs:x',
     'key', 'resources', 'trait', 'capabilities:', 'capabilities_x:key',
     'capabilites:rack', 'Reservations:match'])
 def test_other_extra_specs_are_ignored(key):
@@ -579,10 +582,20 @@ def test_other_extra_specs_are_ignored(key):
     ('reservations:match', 'exact'), ('reservations:candidate_nodes', 'a'),
     ('resources:MEMORY_MB', '0'), ('resources:VCPU', '4'),
     ('resources:VGPU', '0'), ('resources:VGPU', '1'),
+    ('resources:CUSTOM_RESERVATION_5F0E8D3C', '1'),
     ('resources:CUSTOM_A', '0'), ('resources_X:CUSTOM_A', '1'),
     ('absent', None)])
 def test_keys_with_a_meaning_are_not_ignored(key, value):
     assert make_spec({'extra_specs': {key: value}}).ignored == ()
+
+
+def test_class_of_blazar_is_not_compared():
+    body = specs({'resources:CUSTOM_GOLD': '1', f'resources:{BLAZAR}': '1'})
+    assert matches(body, make_node(resource_class='gold'))
+    assert not matches(body, make_node(resource_class='silver'))
+    with pytest.raises(exception.InvalidInput, match='must be one class'):
+        make_spec(specs({'resources:CUSTOM_GOLD': '1',
+                         'resources:CUSTOM_RESERVATION_A': '1'}))
 
 
 @pytest.mark.parametrize('text', ['', ' ', ',', ' , '])

@@ -58,7 +58,7 @@ def test_causes_are_few():
         tables.make_spec({}), dedicated=('CUSTOM_*',)).constraints
     names |= {*constraint.list_unmet(tables.make_node(
         traits=frozenset(['CUSTOM_A'])))}
-    names |= {'members=3', 'lessee', 'resources:VGPU=1', explanation.MALFORMED}
+    names |= {'members=3', 'lessee', 'resources:VGPU=1', matching.MALFORMED}
     names |= {*matching.REASONS} - {matching.CLAIMABLE}
     assert {cause((name, 1)) for name in names} | {cause()} == {
         *explanation.CAUSES}

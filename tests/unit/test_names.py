@@ -2,6 +2,7 @@
 import pytest
 
 from ironic_reservations.shared import names
+from tests.unit.tables import BLAZAR
 
 ROWS = [{'resource_class': 'baremetal.gold', 'shard': 'east',
          'conductor_group': 'Rack', 'traits': ['CUSTOM_NVME'],
@@ -20,7 +21,8 @@ ROWS = [{'resource_class': 'baremetal.gold', 'shard': 'east',
      [('shard', 'eastt', 'east')]),
     ({'conductor_group': 'pack'}, [('conductor group', 'pack', None)]),
     ({'extra_specs': {'resources:CUSTOM_GOLD': '1',
-                      'resources1:CUSTOM_SILVER': '0'}},
+                      'resources1:CUSTOM_SILVER': '0',
+                      f'resources:{BLAZAR}': '1'}},
      [('resource class', 'CUSTOM_GOLD', None)]),
     ({'extra_specs': {'trait:CUSTOM_NVM': 'required',
                       'reservations:trait:CUSTOM_GPU': 'required',

@@ -60,6 +60,8 @@ def test_document_is_valid():
 DIGESTS = {
     '1.8':
         'b80a1128e807360198e962c1104442c636d2a2d439f7e228f0a6df7e19031d13',
+    '1.9':
+        'f74a61c8905919394d484a0c2c0e74f17a4f7308536aded6d20b053510646d94',
 }
 
 

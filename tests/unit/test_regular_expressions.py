@@ -32,12 +32,14 @@ PREFIXES = {
     'ironic_reservations.api.routes': ['/v1/reservations', '/v1/'],
     'ironic_reservations.api.fence': [NODE, f'{NODE}/.', '/v1/volume/targets'],
     'ironic_reservations.api.markers': [''],
+    'ironic_reservations.horizon.api': [''],
     'ironic_reservations.horizon.forms': ['', 'a', 'a='],
     'ironic_reservations.shared.names': ['', 's'],
     'ironic_reservations.osc.units': ['', '1'],
+    'ironic_reservations.shared.text': ['', '2030-12-31T18:00:00.'],
     'ironic_reservations.shared.spelling': ['resources', 'trait'],
     'nova_driver.named_node': ['', '/a', '/servers'],
-    'nova_driver.node_faults': ['', 'Node failed', 'storage: '],
+    'nova_driver.node_faults': ['', 'nodes/', '/nodes/'],
     'nova_driver.wanted': ['reservations:', 'reservations:trait:'],
 }
 METHODS = {'ironic_reservations.api.limits': 'findall'}

@@ -17,6 +17,7 @@ from ironic_reservations.api import reservations
 from ironic_reservations.matching import request_spec
 from tests.common import request_keys
 from tests.unit import strategies
+from tests.unit import tables
 
 BODY = {
     'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20,
@@ -143,7 +144,8 @@ def test_one_constraint_is_enough(body):
 def test_adopted_request_keeps_invalid_extra_specs():
     specs = {'reservations:foo': 'a', 'resources:VGPU': '-1',
              'resources:GOLD': '1', 'trait:A': 'maybe', 'hw:x': 'y',
-             'capabilities:x': '>= x', 'capabilities:rack': 'r1'}
+             'capabilities:x': '>= x', 'capabilities:rack': 'r1',
+             f'resources:{tables.BLAZAR}': '1'}
     spec = request_spec.RequestSpec.from_server({'extra_specs': specs})
     assert spec.ignored == tuple(sorted(
         specs.keys() - {'capabilities:rack'}))

@@ -7,6 +7,7 @@ which tests/api/test_refusals.py sends it.
 
 import io
 import json
+import re
 
 import hypothesis
 from hypothesis import strategies as st
@@ -16,10 +17,13 @@ from wsme.rest import json as wsme_json
 
 from ironic_reservations import exception
 from ironic_reservations.api import capacity
+from ironic_reservations.api import fence
 from ironic_reservations.api import groups
+from ironic_reservations.api import history
 from ironic_reservations.api import hosts
 from ironic_reservations.api import limits
 from ironic_reservations.api import notices
+from ironic_reservations.api import pools
 from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
@@ -28,6 +32,9 @@ from tests.common import request_keys
 from tests.unit import strategies
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+#: Keys whose values are names or IDs of hosts, nodes, projects and users.
+IDENTS = {'project_id', 'user_id', 'host', 'node', 'nodes', 'replaces',
+          'candidate_nodes'}
 
 
 def validate(body):
@@ -47,7 +54,8 @@ def refuse(function, *args):
 
 VALIDATORS = {
     f'{module.__name__}.{name}': value for module in (
-        reservations, groups, hosts, capacity, routes)
+        reservations, groups, hosts, capacity, routes, notices, pools,
+        history, fence)
     for name, value in vars(module).items()
     if isinstance(value, schema.Validator)}
 
@@ -68,6 +76,26 @@ def keywords(part):
 def test_every_keyword_has_a_message(name):
     for keyword, value in keywords(VALIDATORS[name].schema):
         assert schema.describe_requirement(keyword, value), (keyword, value)
+
+
+def named_parts(part, name=None):
+    """Yield the schemas inside a schema with the names of their keys."""
+    yield name, part
+    for key, inner in part.get('properties', {}).items():
+        yield from named_parts(inner, key)
+    for keyword in 'items', 'propertyNames', 'additionalProperties':
+        if isinstance(part.get(keyword), dict):
+            yield from named_parts(part[keyword], name)
+
+
+@pytest.mark.parametrize('name', VALIDATORS)
+def test_every_text(name):
+    """None has NUL or lone surrogates, and no ID or name is blank."""
+    for key, part in named_parts(VALIDATORS[name].schema):
+        if 'string' in part.get('type', ()):
+            blank = [' ', '\u3000'] if key in IDENTS else []
+            for text in ('a\0b', '2030-01-01\x0000:00:00Z', '\ud800', *blank):
+                assert not re.search(part['pattern'], text), (key, text)
 
 
 @pytest.mark.parametrize('keyword, value', [('multipleOf', 2),
@@ -106,7 +134,8 @@ def test_table_of_request_keys_is_complete():
     assert reservations.CREATE_BODY.schema['properties'].keys() - (
         request_keys.KEYS) == {
             'instance_uuid', 'rxtx_factor', 'extra_specs', 'image',
-            'candidate_nodes', 'ownership', 'group', 'claim', 'holder'}
+            'candidate_nodes', 'ownership', 'group', 'claim', 'holder',
+            'avoid'}
 
 
 anything = st.recursive(

@@ -51,11 +51,12 @@ MIB, GIB = 'of MiB, or a size such as 512M', 'of GiB, or a size such as 500G'
     # The API knows the limit.
     (units.parse_seconds, '99999999999', 99999999999),
     (units.parse_moment, '1d', '86400'),
-    (units.parse_moment, '2030-12-31', '2030-12-31'),
-    (units.parse_moment, 'friday',
-     '"friday" is not a valid time: give seconds, or a time such as 10m, '
-     '12h, 7d or 1h30m, or a date such as 2030-12-31'),
-    (units.parse_time, '2030-12-31T18:00Z', '2030-12-31T18:00Z'),
+    (units.parse_moment, '2030-12-31',
+     '"2030-12-31": must be a time with a time zone, such as '),
+    (units.parse_moment, '2027-02-31T18:00Z',
+     '"2027-02-31T18:00Z": there is no such day'),
+    (units.parse_time, '2030-12-31t18:00z', '2030-12-31t18:00z'),
+    (units.parse_time, '1h30m', {'in': 5400}),
     (units.parse_time, '9999999w', '"9999999w" is too far in the future'),
     (units.parse_time, 'friday',
      '"friday" is not a valid time: give seconds, or a time such as 10m, '
