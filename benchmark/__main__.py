@@ -7,8 +7,8 @@
     make bench ARGS="--server mysql"
     make bench ARGS="--parts shapes racks --write"
 
-Without arguments it measures fleets of four sizes, then ``shapes``, then
-``racks``, and writes the tables and pictures of the documentation. With
+Without arguments it measures fleets of four sizes, then ``shapes``, ``racks``
+and ``logins``, and writes the tables and pictures of the documentation. With
 arguments it measures what they name, and writes only with ``--write``.
 
 The first part compares holds by the size of the fleet with their minimum cost.
@@ -40,6 +40,7 @@ import sqlalchemy as sa
 
 from benchmark import clients
 from benchmark import fleet
+from benchmark import logins
 from benchmark import page
 from benchmark import racks
 from benchmark import shapes
@@ -476,7 +477,8 @@ def measure_sizes(args, output):
 
 PARTS = {'sizes': measure_sizes,
          'shapes': lambda args, output: shapes.measure(shapes.SHAPES, output),
-         'racks': lambda args, output: racks.measure(output)}
+         'racks': lambda args, output: racks.measure(output),
+         'logins': lambda args, output: logins.measure(output)}
 
 
 def main():

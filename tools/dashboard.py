@@ -138,6 +138,8 @@ def cloud(directory: str | os.PathLike[str], port: int,
                     'keystone_authtoken': {
                         'auth_type': 'password', 'project_name': 'admin',
                         'project_domain_id': 'default',
+                        # Ironic soon refuses a token that was revoked.
+                        'token_cache_time': '5',
                         'www_authenticate_uri': auth['auth_url'], **auth}}))
         projects = _create_projects(auth, ironic.url)
         # Log in only now, so that Ironic is in the catalog.

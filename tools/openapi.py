@@ -89,7 +89,7 @@ def _page(key: str, row: dict[str, Any], is_last: bool = False
 
 
 _RESERVATION = _refer('Reservation', *(
-    name for name in reservations.FIELDS if name != 'group'))
+    name for name in reservations.FIELDS if name != 'group'), 'more_notices')
 _GROUP = _refer('Group', 'uuid', 'policy', 'by', 'project_id', 'description',
                 'created_at', 'health')
 _ONE_GROUP = _refer('Group', *_GROUP['required'], 'reservations')

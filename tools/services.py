@@ -414,7 +414,8 @@ def write_conf(path: Path, config: Config) -> str:
 
 @contextlib.contextmanager
 def uwsgi(application: str, conf_file: str, port: int, processes: int = 4,
-          keepalive: bool = False, buffer: bool = True) -> Iterator[Service]:
+          keepalive: bool = False, buffer: bool = True,
+          chunks: bool = False) -> Iterator[Service]:
     """Run a WSGI application in uWSGI, in addition to an ``ironic``.
 
     :param application: ``ironic_reservations.wsgi:application`` for our
@@ -424,6 +425,8 @@ def uwsgi(application: str, conf_file: str, port: int, processes: int = 4,
         router in front of the workers.
     :param buffer: let uWSGI read bodies before the application. Otherwise it
         resets a connection if the application has not read the body.
+    :param chunks: use uWSGI's router as Kolla-Ansible does; it accepts chunks.
+        Otherwise and without ``keepalive``, use no router, as openstack-helm.
     """
     check_port(port)
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
@@ -431,7 +434,7 @@ def uwsgi(application: str, conf_file: str, port: int, processes: int = 4,
                 {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file},
                 '--pyargv', f'--config-file {conf_file}',
                 *(['--post-buffering', '65536'] if buffer else []),
-                keepalive=keepalive) as process:
+                keepalive=keepalive, chunks=chunks) as process:
         yield Service(port, conf_file,
                       read_conf(conf_file)['database']['connection'], log,
                       process)
@@ -446,7 +449,7 @@ def _uwsgi(application: str, log: Path, port: int, path: str, processes: int,
 
 
 def uwsgi_command(application: str, port: int, processes: int, *more: str,
-                  keepalive: bool = False) -> list[str]:
+                  keepalive: bool = False, chunks: bool = False) -> list[str]:
     """Return the command that runs an application in uWSGI.
 
     :param more: additional options.
@@ -457,8 +460,10 @@ def uwsgi_command(application: str, port: int, processes: int, *more: str,
     options = (['--http', address, '--http-keepalive=60',
                 '--http-buffer-size', '65536'] if keepalive else
                # uWSGI closes every connection, and must say so to clients.
-               ['--http-socket', address,
-                '--add-header', 'Connection: close'])
+               ['--add-header', 'Connection: close', *(
+                   ['--http', address, '--http-chunked-input',
+                    '--http-raw-body'] if chunks
+                   else ['--http-socket', address])])
     # Nova requests the ports of all servers in a list with one URL, which may
     # exceed the default of 4 KiB.
     return [program('uwsgi'), *options, '--buffer-size', '65535',

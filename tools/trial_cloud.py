@@ -27,6 +27,7 @@ import shlex
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from typing import Any
@@ -819,13 +820,11 @@ def _find_system_program(name: str) -> str:
 def write_paste_config(folder: services.Path) -> str:
     """Write the file of Nova's API, with the driver's filter; return its path.
 
-    The guide "servers" describes these changes.
+    The guide "servers" has the commands.
     """
-    app = ' osapi_compute_app_v21\n'
-    text = _find_etc('nova/api-paste.ini').read_text()
-    path = pathlib.Path(folder, 'api-paste.ini')
-    path.write_text('\n'.join((text.replace(app, f' named_node{app}'),
-                               (EXAMPLES / 'api-paste.ini').read_text())))
+    path = shutil.copy(_find_etc('nova/api-paste.ini'),
+                       pathlib.Path(folder, 'api-paste.ini'))
+    subprocess.run(['sh', EXAMPLES / 'named-node.sh', path], check=True)
     return str(path)
 
 

@@ -6,10 +6,10 @@ lines of a name and the server's UUID. Ironic itself has bound the server's
 port to the node, when it has built the server.
 """
 
-import re
 import sys
 
 import openstack
+from oslo_utils import uuidutils
 
 nodes = {}
 for line in sys.stdin:
@@ -24,7 +24,7 @@ for port in ports:
     if node in nodes and instance != port.device_id:
         print(name, port.device_id)
     # Else it is the name of a host, on which there are virtual machines.
-    elif node not in nodes and re.fullmatch('[0-9a-f-]{36}', node):
+    elif node not in nodes and uuidutils.is_uuid_like(node):
         print(node, port.device_id, 'not in Ironic')
 print(len(nodes), 'nodes,', len(ports), 'ports of servers', file=sys.stderr)
 if not (nodes and ports):

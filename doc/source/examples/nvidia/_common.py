@@ -59,6 +59,17 @@ def create_notices(conn, kind, **target):
         reservations.close_notices(notices[0].uuid, action='Only a test')
 
 
+def find_reservation(conn, machine):
+    """Return the reservation of a machine.
+
+    :raises: ValueError if the caller sees none.
+    """
+    for reservation in conn.baremetal_reservations.list(node=machine):
+        return reservation
+    raise ValueError(f'Machine {machine} is not reserved, or its reservation '
+                     f'is not visible to this login')
+
+
 def describe_event(notice):
     """Return what BFX02 requires of an event, as far as it is known."""
     return {

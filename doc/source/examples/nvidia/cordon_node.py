@@ -9,7 +9,7 @@ def cordon(conn, args):
     reservations = conn.baremetal_reservations
     with _common.create_notices(
             conn, 'maintenance', nodes=[args.machine_id]) as [notice]:
-        server, = reservations.list(node=args.machine_id)
+        server = _common.find_reservation(conn, args.machine_id)
         return {'operation': {
             'node_id': notice.node_uuid,
             'cordoned': notice.cordon and notice.state == 'open',

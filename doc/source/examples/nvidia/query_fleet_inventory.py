@@ -10,6 +10,9 @@ def list_nodes(conn, args):
     """List all machines; requires system scope."""
     reservations = {row.node_uuid: row
                     for row in conn.baremetal_reservations.list()}
+    pools = {node['uuid']: pool.project_id
+             for pool in conn.baremetal_reservations.pools()
+             for node in conn.baremetal_reservations.show_pool(pool).nodes}
     notices = collections.defaultdict(list)
     for notice in conn.baremetal_reservations.notices(state='open'):
         notices[notice.node_uuid].append(notice)
@@ -20,7 +23,8 @@ def list_nodes(conn, args):
     nodes = []
     for node in conn.baremetal.nodes(details=True):
         reservation = reservations.get(node.id)
-        project = reservation.project_id if reservation else node.owner
+        project = reservation.project_id if reservation else pools.get(
+            node.id, node.owner)
         nodes.append({
             'node_id': node.id,
             'health_state': 'healthy' if _common.is_healthy(

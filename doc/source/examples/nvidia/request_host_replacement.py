@@ -9,11 +9,13 @@ import _common
 def replace(conn, args):
     """Cordon a reserved machine, and reserve another one in its place.
 
-    The cordon ends at the end; the group keeps the other machine.
+    This is for an operator. A project deletes its server first, and then
+    replaces the machine. The cordon ends at the end; the group keeps the other
+    machine.
     """
     reservations = conn.baremetal_reservations
-    row, = reservations.list(node=args.machine_id)
-    machine = reservations.show(row)
+    machine = reservations.show(
+        _common.find_reservation(conn, args.machine_id))
     if machine.group is None:
         raise ValueError(f'{args.machine_id} is in no group')
     group = {name: value for name, value in machine.group.items()
