@@ -6,6 +6,8 @@
 # The results go to .tox/results, where tools/summary.py sums them. The exit
 # status is that of the runners of this suite.
 set -u
+# stestr would run the tests with this Python, not with that of the environment.
+unset PYTHON
 suite=$1
 shift
 results=.tox/results
