@@ -15,9 +15,6 @@ SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 def pytest_addoption(parser):
     parser.addoption('--server', choices=SERVERS,
                      help='run the tests that need a database server, on this')
-    parser.addoption('--all-pairs', action='store_true',
-                     help='run also those pairs of writes that do not meet, '
-                          'and the tests with the mark "pairs"')
     parser.addoption('--server-option', action='append', default=[],
                      help='option of the database server')
 
@@ -27,13 +24,11 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(config, items):
-    left_out = {item for item in items if (
-        config.getoption('server') and not databases.needs_server(item)
-        or item.get_closest_marker('pairs')
-        and not config.getoption('all_pairs'))}
-    if left_out:
-        config.hook.pytest_deselected(items=[*left_out])
-        items[:] = [item for item in items if item not in left_out]
+    if config.getoption('server'):
+        left_out = [item for item in items
+                    if not databases.needs_server(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if databases.needs_server(item)]
 
 
 @pytest.fixture(scope='session')

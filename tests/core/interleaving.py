@@ -335,14 +335,6 @@ class Simulator:
         return [row[1] for row in self._raw.execute(
             f'PRAGMA table_info({table})')].index(column)
 
-    def meet(self, first, second):
-        """Return whether two writes may change the same node, and so on.
-
-        A write that changes nothing alone may change anything next to others.
-        """
-        objects = [self.find_objects(name) for name in (first, second)]
-        return not all(objects) or not objects[0].isdisjoint(objects[1])
-
     def find_orders(self, first, second):
         """Yield the results of the serial orders, the simplest first.
 
