@@ -579,6 +579,7 @@ THREES = [
     ('hold another with a limit', 'join with a limit', 'release a member'),
     ('create a pool', 'cordon', 'hold'),
     ('adopt, fenced', 'give up a host', 'release of a host'),
+    ('adopt, fenced', 'switch to a standby', 'release of a host'),
     ('list reservations', 'claim', 'release'),
     ('get the group', 'join', 'release a member'),
 ]

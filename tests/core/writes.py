@@ -295,6 +295,12 @@ def acquire(host, holder):
     return host_leases.acquire_lease(host, ident(holder), 864000).holder
 
 
+def switch():
+    """Let a standby take over from the process that gives up its lease."""
+    host_leases.give_up_lease('compute-1', ident('compute-1'))
+    return acquire('compute-1', 'standby')
+
+
 def sweep():
     expiry.sweep()
     pools.purge()
@@ -656,6 +662,7 @@ CHANGES = {
     'join with a limit': call(hold, instance='joined-3', group=GROUP,
                               limits=LIMITS),
     'adopt, fenced': call(adopt, 'unreserved', holder=ident('compute-1')),
+    'switch to a standby': call(switch),
     'list reservations': call(list_reservations),
     'hold the last': call(hold, 'last'),
     'hold a suspect': call(hold, resource_class='gold',
