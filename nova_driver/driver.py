@@ -121,6 +121,8 @@ class ReservationsMixin(ironic_driver.IronicDriver):
         self.fence.wait()
         if self.migration:
             self.migration.continue_work()
+        # While the mode cannot be decided, asking for the host's driver would
+        # raise an error.
         if self.mode.decision:
             self.takeover.continue_work()
             if self.completer:
@@ -161,6 +163,7 @@ class ReservationsMixin(ironic_driver.IronicDriver):
         exits if Ironic does not respond. Before Nova 34 it does not call this.
         """
         tasks = self._queued_tasks
+        # Nova starts even while the mode cannot be decided.
         if self.mode.decision and self.completer:
             tasks = tasks or (task_states.REBUILDING,)
             instances = objects.InstanceList(
@@ -291,7 +294,8 @@ class ReservationsMixin(ironic_driver.IronicDriver):
             return False
         if self.mode.one_row == (nodename == self.host):
             return self._driver_of_host.is_node_deleted(nodename)
-        # An instance that is being migrated may have its allocation here.
+        # The compute node is of the other mode, so neither driver knows it. An
+        # instance that is being migrated may have its allocation here.
         compute_node = mode.find_compute_node(self.host, nodename)
         return compute_node is None or placement.read_allocations(
             self.virtapi._compute.reportclient, compute_node.uuid) == {}
@@ -327,7 +331,7 @@ class ReservationsMixin(ironic_driver.IronicDriver):
         if instance.host == self.host:
             return super().instance_exists(instance)
         if not self.ownership.is_reserved(instance):
-            # As Nova's own driver does.
+            # As Nova's own driver does, which cannot tell the reason.
             raise exception.InstanceEvacuateNotSupported()
         raise exception.ComputeResourcesUnavailable(reason=reserved.EVACUATION)
 
@@ -368,6 +372,8 @@ class ReservationsMixin(ironic_driver.IronicDriver):
 
     def _cleanup_deploy(self, node: Any, instance: objects.Instance,
                         network_info: Any = None) -> None:
+        # Nova's driver calls this with what spawn() was called with, which
+        # only a driver for reservations wraps.
         if not isinstance(instance, ownership.OnNode):
             super()._cleanup_deploy(node, instance, network_info)
         elif not isinstance(instance, ownership.Spawning | ownership.Unheld):
