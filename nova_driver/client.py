@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import json
 from typing import Any
-from typing import NotRequired
 from typing import ParamSpec
 from typing import TypedDict
 from typing import TypeVar
@@ -87,7 +86,7 @@ class CapacityRow(TypedDict):
     total: int
     free: int
     held: int
-    claimable: NotRequired[int]
+    claimable: int
 
 
 class Failure(Exception):

@@ -131,9 +131,7 @@ class Fleet:
 
 def _count_available(row: client.CapacityRow) -> int:
     """Return how many nodes of a row an instance may hold or claim."""
-    # An Ironic that is not upgraded yet does not have "claimable".
-    count: int = row['free'] + row.get('claimable', 0)
-    return count
+    return row['free'] + row['claimable']
 
 
 def _clamp(amount: int) -> int:

@@ -62,10 +62,8 @@ def make_build_request(instance: objects.Instance, host: str,
         contradicts the flavor, or when the server group cannot be looked up.
     """
     request = {**_describe(instance, host, partition),
-               'expires_in': CONF.reservations.lease}
-    # An Ironic that is not upgraded yet does not know the key.
-    if CONF.reservations.ownership != 'any':
-        request['ownership'] = CONF.reservations.ownership
+               'expires_in': CONF.reservations.lease,
+               'ownership': CONF.reservations.ownership}
     nodes = node_faults.list_nodes(instance)
     if nodes:
         request['avoid'] = nodes

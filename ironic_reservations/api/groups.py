@@ -119,13 +119,11 @@ def _read_request(
         group = requests.read_levels(levels, group, len(instances))
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=group,
-        digests=tuple(_compute_digest(members, text) for text in (
-            matcher.spec.canonical, matcher.spec.former)),
+        digest=_compute_digest(members, matcher.spec.canonical),
         limits=quotas.read_limits(reach.project_id))
 
 
-def _compute_digest(members: list[str] | int,
-                    spec: str) -> str:
+def _compute_digest(members: list[str] | int, spec: str) -> str:
     """Return a digest that identifies a request for a group.
 
     :param members: UUIDs of the instances, or their number.

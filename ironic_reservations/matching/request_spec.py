@@ -3,7 +3,6 @@
 
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import json
 from typing import Any
@@ -142,18 +141,6 @@ class RequestSpec:
                         + spec._format_ignored())
         return spec
 
-    @property
-    def former(self) -> str:
-        """Return ``canonical`` as earlier releases stored it.
-
-        In earlier releases, extra specs and properties of an image had
-        defaults, too. A repeated request must equal the stored request after
-        an upgrade.
-        """
-        return json.dumps(
-            _normalize_request(json.loads(self.canonical), free=()),
-            sort_keys=True)
-
     def _format_ignored(self) -> str:
         """Return the end of an error that names the first ignored keys."""
         keys = [*map(spelling.add_hint, self.ignored[:_MAX_IGNORED]),
@@ -221,13 +208,12 @@ class RequestSpec:
         return True
 
 
-def _normalize_request(body: Mapping[str, Any], free: Sequence[str] = _FREE
-                       ) -> dict[str, Any]:
+def _normalize_request(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the normal form of a request, see ``_normalize``.
 
     The order of candidates makes a difference if they are tried in it.
     """
-    request: dict[str, Any] = _normalize(body, free=free)
+    request: dict[str, Any] = _normalize(body)
     if (request.get('extra_specs', {}).get('reservations:candidates')
             == 'ordered' and 'candidate_nodes' in request):
         request['candidate_nodes'] = list(dict.fromkeys(
@@ -235,15 +221,13 @@ def _normalize_request(body: Mapping[str, Any], free: Sequence[str] = _FREE
     return request
 
 
-def _normalize(value: Any, defaults: Mapping[str, Any] = _DEFAULTS,
-               free: Sequence[str] = _FREE) -> Any:
+def _normalize(value: Any, defaults: Mapping[str, Any] = _DEFAULTS) -> Any:
     """Return the normal form of a JSON value, equal for equal requests.
 
     :param defaults: default values of its keys.
-    :param free: keys of objects whose keys have no default values.
     """
     if isinstance(value, dict):
-        items = {key: _normalize(item, {} if key in free else defaults, free)
+        items = {key: _normalize(item, {} if key in _FREE else defaults)
                  for key, item in value.items()}
         return {key: item for key, item in items.items()
                 if item is not None and item != defaults.get(key)}

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request needs, the search for it, and why there is nothing to find.
 
-A request is refused only by a count of the fleet that began after the request,
-and only after all reservations that are past their leases have expired. If
-such a count has matching nodes, but the search finds none, they are read
-again: this read shows whether they have malformed properties, or are excluded
-by the quota, or were taken in between, in which case the request searches
-again.
+A hold, a new group, a new pool and the replacement of a pool's node search
+with a goal, in the loop of ``transaction``. A dry run only explains a goal,
+and a claim, which reads its few nodes, needs none.
+
+The search refuses a request only by a count of the fleet that began after the
+request. If such a count has matching nodes, but the search finds none, they
+are read again: this read shows whether they have malformed properties, or are
+excluded by the quota, or were taken in between, in which case the request
+searches again. The transaction may also refuse it, because of its quota.
 """
 
 from collections.abc import Iterator
@@ -47,7 +50,8 @@ class Goal:
         together; None for one node.
     :param levels: those of the new group or pool.
     :param usage: of the limits of the project.
-    :param place: the group that the nodes join, as it was read.
+    :param place: the group that the nodes join, as it was read, or the new
+        group. Its policy narrows the choice of one node.
     """
 
     matcher: matching.Matcher
@@ -87,8 +91,8 @@ class Goal:
     def explain(self, fleet: profiles.Fleet) -> verdicts.Verdict:
         """Return whether a fleet has the nodes, and why the others do not do.
 
-        Nodes that the limits exclude do not match. If these alone would be
-        sufficient, the verdict has the quota.
+        Nodes that the limits exclude do not match. If only with them there
+        would be enough, the verdict has the quota.
         """
         matcher = self.narrow(fleet)
         verdict = self._explain(matcher, fleet)
@@ -111,23 +115,26 @@ class Goal:
 class Search:
     """The search of one request, over all its attempts.
 
-    Each attempt reads what it needs, makes a Goal of it, and goes this way:
+    Each attempt goes this way, with a Goal of what it has just read:
 
     1. Count the fleet. A recent count is sufficient at first, and until it
        has nothing more to yield. A node that is named needs none.
     2. If nothing was found before, count again, and explain the new count: a
        request that it does not satisfy is refused.
     3. Yield nodes, the best first. The caller tries to take them.
-    4. If there was none, although a count of this request has them, read them
-       again, correct the count, and explain it: the request is refused, unless
-       concurrent requests have just taken them.
+    4. If there was none, although a fresh count has them, read them again, and
+       explain a corrected copy of the count: the request is refused, unless
+       the copy has enough, or they have just been taken or locked.
     5. The caller starts over.
+
+    The nodes that an attempt has lost, and the deadline, are kept by
+    ``db.engine`` for all of them.
     """
 
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._fleet: profiles.Fleet | None = None
-        # Whether the fleet was counted for this request.
+        # Whether the count began after this request, which others may share.
         self._is_fresh = False
         # Whether the last attempt has found nothing.
         self._found_nothing = False
@@ -155,7 +162,7 @@ class Search:
 
     def _count(self, goal: Goal) -> profiles.Fleet:
         spec, use = goal.matcher.spec, goal.matcher.use
-        if use != matching.TO_HOLD:
+        if use != matching.TO_HOLD:  # To join a pool.
             expiry.expire_leases()
         elif not spec.candidate_nodes:
             fleet, is_new = counts.get_recent_fleet()
@@ -196,9 +203,9 @@ class Search:
         verdict = goal.explain(fleet)
         if not verdict.is_enough and verdict.quota is None:
             return
-        fleet, is_taken = search.correct_count(
+        copy, is_taken = search.correct_count(
             matcher, goal.narrow(fleet, with_limits=True), fleet)
-        verdict = goal.explain(fleet)
+        verdict = goal.explain(copy)
         if verdict.is_enough:
             return
         if is_taken and self._taken < MAX_TAKEN:

@@ -104,7 +104,7 @@ def _find_repeat(run: transaction.Run, matcher: matching.Matcher,
     group = membership.clear_group(group_request.uuid)
     if group is not None and group.places:
         if not (group.satisfies(group_request)
-                and group.request_digest in request.digests
+                and group.request_digest == request.digest
                 and group.places.total() >= len(request.instances)
                 and matcher.reach.has_project(group.project_id)):
             raise membership.make_conflict(group.uuid)

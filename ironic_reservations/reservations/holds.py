@@ -99,8 +99,7 @@ def _is_repeat(matcher: matching.Matcher, request: obtain.Request,
                reservation: values.Reservation) -> bool:
     """Return whether a reservation is the result of an equal request."""
     return (reservation.id is not None
-            and reservation.request_spec in (matcher.spec.canonical,
-                                             matcher.spec.former)
+            and reservation.request_spec == matcher.spec.canonical
             and matcher.reach.has_project(reservation.project_id)
             and request.project_id in (None, reservation.project_id)
             and (not matcher.reach.is_limited

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the nodes of a request: of an instance, of a group, or of a claim."""
+"""Holds the nodes of a request: of an instance, of a group, or of a claim.
+
+``holds``, ``groups`` and ``claims`` choose the nodes. A claim has no limits,
+and keeps the group of the claimed reservation. Pools and adoptions have
+transactions of their own.
+"""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -57,8 +62,7 @@ class Request:
     :param holder: process that must hold the lease of the assignment's host;
         None if the request does not name one.
     :param group: group that the reservations join, or None.
-    :param digests: see ``models.Group``; only of a request for a whole group.
-        The first is stored; an earlier release may have stored another digest.
+    :param digest: equal for equal requests for a whole group; otherwise None.
     :param limits: limits of new reservations.
     """
 
@@ -68,7 +72,7 @@ class Request:
     project_id: str | None = None
     holder: str | None = None
     group: values.GroupRequest | None = None
-    digests: tuple[str, ...] = ()
+    digest: str | None = None
     limits: quotas.Limits = quotas.Limits()
 
     def count_usage(self, run: transaction.Run) -> quotas.Usage:
@@ -94,13 +98,16 @@ def hold_picks(run: transaction.Run, matcher: matching.Matcher,
     """Hold nodes in one transaction, which locks in the common order.
 
     See ``transaction``. The caller may read in it before it is committed.
+    Then the events are sent, and the newest count stores the held nodes.
 
     :param matcher: each node must satisfy it.
     :param picks: sorted by the ids of their nodes. All are held, or none.
-    :param place: the group that the reservations join.
+    :param place: the group that the reservations join, or the new group.
     :param waits: whether to wait for a locked node until the deadline, because
         there is no alternative.
-    :raises: NodeLost, ConcurrentChange; QuotaExceeded.
+    :raises: NodeLost, ConcurrentChange; QuotaExceeded; PreconditionFailed if
+        the holder has lost its host; Conflict after too many duplicate keys;
+        DeadlineExceeded.
     """
     try:
         with transaction.begin(run) as tx:
@@ -115,7 +122,7 @@ def hold_picks(run: transaction.Run, matcher: matching.Matcher,
                     {} if pick.source
                     else place.find_domain_traits(pick.node)), waits=waits)
             now = functions.read_utcnow(tx.connection, result)
-            group_id = place.join(tx, *request.digests[:1])
+            group_id = place.join(tx, request.digest)
             for pick in picks:
                 if pick.source:
                     tx.record_end([pick.source], 'claim')
@@ -133,7 +140,7 @@ def hold_picks(run: transaction.Run, matcher: matching.Matcher,
             yield tx, reservations
     except db_exc.DBDuplicateEntry:
         # An instance already holds a node, a concurrent request has created
-        # the group, or there is an expired or stale row.
+        # the group, or there is an expired or stale row. This raises an error.
         expiry.clear_duplicate(run, [pick.instance_uuid for pick in picks],
                                [pick.node.id for pick in picks])
     counts.record_holds(pick.node for pick in picks if pick.source is None)

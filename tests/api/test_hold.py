@@ -2,8 +2,6 @@
 """Create, show and release a reservation."""
 
 import datetime
-import hashlib
-import json
 import uuid
 
 import pytest
@@ -122,27 +120,6 @@ def test_candidates_by_name_and_uuid(ironic, pool, node_class):
     two = ironic.create(candidate_nodes=[pool[1].id.upper()])
     assert two['node_uuid'] == pool[1].id
     ironic.create(422, candidate_nodes=['pool-3', pool[1].id])
-
-
-@pytest.mark.parametrize('path', [OURS, f'{OURS}/groups'])
-def test_repeat_of_a_request_before_an_upgrade(ironic, pool, node_class, path):
-    """An earlier release has stored it without this extra spec."""
-    spec = {'resource_class': node_class,
-            'extra_specs': {'ownership': 'any', 'hw:x': 'y'}}
-    ident = str(uuid.uuid4())
-    is_group = path != OURS
-    body = ({'uuid': ident, 'members': 1, 'request': spec} if is_group
-            else {'instance_uuid': ident, **spec})
-    contract.check(ironic.http.post(path, json=body), 201)
-    former = json.dumps({'extra_specs': {'hw:x': 'y'},
-                         'resource_class': node_class})
-    ironic.execute('UPDATE reservations SET request_spec = :s', s=former)
-    ironic.execute('UPDATE reservations_groups SET request_digest = :d',
-                   d=hashlib.sha256(json.dumps([1, former]).encode()
-                                    ).hexdigest())
-    response = ironic.http.post(path, json=body)
-    contract.check(response, 200)
-    assert response.json()['ignored'] == ['hw:x', 'ownership']
 
 
 def test_best_fit(ironic, resource_class):

@@ -382,7 +382,7 @@ class Fleet:
         return groups.create_group(
             matcher(resource_class='gold'), obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)),
-                values.Assignment(), lease, digests=('digest',),
+                values.Assignment(), lease, digest='digest',
                 group=values.GroupRequest(GROUP)))[0]
 
     def claim(self, ident, instance_uuid=INSTANCE, project=None, **body):

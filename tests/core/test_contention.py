@@ -57,7 +57,7 @@ def create_group(policy='pack'):
     groups.create_group(
         fleets.matcher(resource_class='gold'), obtain.Request(
             (str(uuid.uuid4()), str(uuid.uuid4())), values.Assignment(),
-            group=test_groups.name_group(policy, ident), digests=('digest',)))
+            group=test_groups.name_group(policy, ident), digest='digest'))
     return functools.partial(group_releases.release_group, ident,
                              lambda group: None, values.ALL)
 
@@ -121,7 +121,7 @@ def make_segment(fleet):
             (instance_uuid, str(uuid.uuid4())), values.Assignment(),
             group=values.GroupRequest(
                 fleets.GROUP, project_id=PROJECT, segments=1,
-                segment_levels=SEGMENTS), digests=('digest',)))
+                segment_levels=SEGMENTS), digest='digest'))
     releases.release_reservation(instance_uuid)
 
 

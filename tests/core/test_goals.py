@@ -146,7 +146,7 @@ def make_calls(kind, caller, spec, number, policy, bounds, reservations):
     return (lambda: dry_runs.dry_run(matcher, own_limits, group, members),
             lambda: groups.create_group(matcher, obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)), assignment,
-                group=group, digests=('digest',), limits=own_limits)))
+                group=group, digest='digest', limits=own_limits)))
 
 
 @hypothesis.settings(

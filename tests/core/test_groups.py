@@ -59,7 +59,7 @@ def create(fleet, members, policy, uuid=fleets.GROUP, by='capability:rack',
         obtain.Request(
             tuple(members), values.Assignment(project_id=project), lease,
             group=name_group(policy, uuid, project, by),
-            digests=(json.dumps([len(members), body]),)))
+            digest=json.dumps([len(members), body])))
 
 
 def count_members():

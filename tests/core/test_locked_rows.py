@@ -113,7 +113,7 @@ def create_group(members=2):
     group = groups.create_group(
         fleets.matcher(resource_class='gold'), obtain.Request(
             tuple(str(uuid.uuid4()) for _ in range(members)),
-            values.Assignment(), digests=('digest',),
+            values.Assignment(), digest='digest',
             group=values.GroupRequest(str(uuid.uuid4()))))[0]
     return {member.node_id for member in group.members}
 

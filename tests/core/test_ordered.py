@@ -87,7 +87,7 @@ def create_group(members, policy=None, **body):
         fleets.matcher(**{'candidate_nodes': ORDER, 'extra_specs': ORDERED,
                           **body}),
         obtain.Request(tuple(str(uuid.uuid4()) for _ in range(members)),
-                       values.Assignment(), digests=('digest',),
+                       values.Assignment(), digest='digest',
                        group=values.GroupRequest(
                            fleets.GROUP, policy,
                            policy and 'capability:rack')))

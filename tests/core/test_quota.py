@@ -63,7 +63,7 @@ def create(limits, members, policy=None, uuid_=None, expect_new=True, **body):
         group=values.GroupRequest(uuid_ or str(uuid.uuid4()), policy,
                                   policy and 'capability:rack',
                                   project_id=A),
-        digests=(json.dumps([members, body]),),
+        digest=json.dumps([members, body]),
         limits=quotas.Limits(A, limits)))
     assert is_new == (uuid_ is None and expect_new)
     classes = sorted(member.resource_class for member in group.members)
@@ -298,7 +298,7 @@ def test_segments_of_a_limited_class(fleet, add_nodes):
                 segment_levels=json.dumps([{
                     'by': 'capability:rack', 'policy': 'pack',
                     'segment': 2}])),
-            digests=(str(members),),
+            digest=str(members),
             limits=quotas.Limits(A, {TOTAL: 9, GOLD: 2})))[0]
 
     with pytest.raises(exception.QuotaExceeded):

@@ -37,7 +37,7 @@ def create_group(members, policy=None, levels=None, uuid_=fleets.GROUP,
     group, _ = groups.create_group(
         fleets.matcher(**{'memory_mb': 1000, **body}), obtain.Request(
             tuple(str(uuid.uuid4()) for _ in range(members)),
-            values.Assignment(), digests=('digest',),
+            values.Assignment(), digest='digest',
             group=values.GroupRequest(uuid_, policy, by, levels)))
     return {member.node_id for member in group.members}
 

@@ -223,7 +223,7 @@ def create_group(group, *members, lease=None, size_of='free-1'):
         fleets.matcher(**spec(size_of)), obtain.Request(
             tuple(ident(f'instance {member}') for member in members),
             values.Assignment(project_id=P), lease, group=group,
-            digests=(DIGEST,)))
+            digest=DIGEST))
     return is_new, sorted(member.node_name for member in group.members)
 
 

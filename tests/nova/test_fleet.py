@@ -82,12 +82,6 @@ class TestFleet(testtools.TestCase):
             self.assertEqual(
                 expected, count_free(fleet.Fleet([claimable], taken)))
 
-    def test_older_ironic_without_claims(self):
-        capacity = row(total=10, free=3, held=2)
-        del capacity['claimable']
-        self.assertEqual({'CUSTOM_GOLD': 5},
-                         count_free(fleet.Fleet([capacity])))
-
     def test_profiles_of_one_class_are_one_inventory(self):
         self.assertEqual({'CUSTOM_BAREMETAL_GOLD': 4}, count_free(fleet.Fleet([
             row('baremetal.gold', total=2, free=1),

@@ -21,7 +21,7 @@ THREADS = 16
 def profile(free):
     return {'resource_class': 'gold', 'memory_mb': 1, 'vcpus': 1,
             'local_gb': 1, 'cpu_arch': None, 'traits': [], 'total': 100,
-            'free': free, 'held': 0}
+            'free': free, 'held': 0, 'claimable': 0}
 
 
 class Ironic:
