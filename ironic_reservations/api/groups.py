@@ -140,7 +140,7 @@ def list_groups() -> dict[str, Any]:
     reach = caller.get_reach('list_all')
     after = markers.decode(
         query.get('marker'), 'groups', [int],
-        lambda uuid: [groups.find_group_id(uuid, reach)])
+        lambda uuid: groups.find_position(uuid, reach), 'the UUID of a group')
     rows = groups.find_groups(limit + 1, reach,
                               after[0] if after else None, responses.MAX_PAGE)
     return responses.make_page(

@@ -51,7 +51,8 @@ def list_history() -> dict[str, Any]:
     limit = responses.pop_limit(query)
     after = markers.decode(
         query.pop('marker', None), 'history', [datetime.datetime, int],
-        lambda uuid: [*history.find_position(uuid, reach)])
+        lambda uuid: history.find_position(uuid, reach),
+        'the instance UUID of a reservation that has ended')
     if 'instance_uuid' in query:
         query['instance_uuid'] = query['instance_uuid'].lower()
     if 'ended_after' in query:

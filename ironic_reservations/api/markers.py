@@ -48,22 +48,25 @@ def encode(order: Any, values: Iterable[Any]) -> str:
 
 
 def decode(marker: str | None, order: Any, kinds: Sequence[type],
-           look_up: Callable[[str], list[Any]] | None = None
-           ) -> list[Any] | None:
+           look_up: Callable[[str], list[Any]] | None = None,
+           kind: str = '') -> list[Any] | None:
     """Return the values by which the row of a marker is sorted.
 
     :param marker: a validated parameter; None for the first page.
     :param order: see ``encode``.
     :param kinds: types of the values.
-    :param look_up: returns the values of the row with a UUID, in lower case.
-        None if a UUID is not a marker of the list.
+    :param look_up: returns the values of the row with a UUID, in lower case,
+        or an empty list. None if a UUID is not a marker of the list.
+    :param kind: what the UUID is, for errors.
     :returns: None for the first page.
-    :raises: InvalidInput; errors of ``look_up``.
+    :raises: InvalidInput.
     """
     if marker is None:
         return None
     if look_up and uuidutils.is_uuid_like(marker):
-        return look_up(marker.lower())
+        if values := look_up(marker.lower()):
+            return values
+        raise exception.InvalidInput('marker', f'must be {kind}', got=marker)
     try:
         padding = '=' * (-len(marker) % 4)
         _, _, *values = json.loads(base64.urlsafe_b64decode(marker + padding))

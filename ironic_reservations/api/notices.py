@@ -149,7 +149,8 @@ def list_notices() -> dict[str, Any]:
     limit = responses.pop_limit(query)
     after = markers.decode(
         query.pop('marker', None), 'notices', [int],
-        lambda uuid: [notice_lookup.find_last_id(uuid, reach)])
+        lambda uuid: notice_lookup.find_position(uuid, reach),
+        'the UUID of a notice')
     if 'uuid' in query:
         query['uuid'] = query['uuid'].lower()
     rows = notice_lookup.find_notices(

@@ -167,7 +167,7 @@ def list_pools() -> dict[str, Any]:
     limit = responses.pop_limit(query)
     after = markers.decode(
         query.pop('marker', None), 'pools', [int],
-        lambda uuid: [pools.find_pool_id(uuid, reach)])
+        lambda uuid: pools.find_position(uuid, reach), 'the UUID of a pool')
     rows = pools.find_pools(query, reach, after[0] if after else None,
                             limit + 1)
     return responses.make_page(

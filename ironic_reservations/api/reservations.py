@@ -377,7 +377,8 @@ def list_reservations() -> dict[str, Any]:
     after = markers.decode(
         query.pop('marker', None), order,
         [type(lookup.NULL_VALUES[name]) for name in order],
-        lambda uuid: lookup.find_position(uuid, order, reach))
+        lambda uuid: lookup.find_position(uuid, order, reach),
+        'the instance UUID of a reservation')
     if 'group' in query:
         query['group_uuid'] = query.pop('group').lower()
     if 'expires_before' in query:

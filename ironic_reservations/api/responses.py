@@ -15,7 +15,6 @@ from wsme import types as wtypes
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import conf
-from ironic_reservations import exception
 from ironic_reservations import verdicts
 from ironic_reservations.api import markers
 from ironic_reservations.api import schema
@@ -216,14 +215,10 @@ def add_page(response: dict[str, Any], name: str, rows: Sequence[Row],
     """
     uuid = response['uuid']
 
-    def look_up(ident: str) -> list[Any]:
-        for row in rows:
-            row_uuid, number = get_position(row)
-            if row_uuid.lower() == ident:
-                return [number]
-        raise exception.InvalidInput('marker', f'must be {kind}', got=ident)
-
-    after = markers.decode(marker, uuid, [int], look_up)
+    after = markers.decode(
+        marker, uuid, [int],
+        lambda ident: [number for row_uuid, number in map(get_position, rows)
+                       if row_uuid.lower() == ident], kind)
     rest = [row for row in rows
             if after is None or get_position(row)[1] > after[0]]
     page = fit_rows(rest, show, MAX_PAGE - count_bytes(response))

@@ -18,7 +18,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from ironic_reservations import events
-from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.db import engine
@@ -177,18 +176,11 @@ def get_group(uuid: str,
 
 
 @engine.retry
-def find_group_id(uuid: str, reach: values.Ownership = values.ALL) -> int:
-    """Return the id of a group that is a marker.
-
-    :param reach: that of the caller.
-    :raises: InvalidInput if there is no such group.
-    """
-    for row in engine.fetch_rows(group_rows.select_group(uuid)):
-        if reach.has_project(row.project_id):
-            row_id: int = row.id
-            return row_id
-    raise exception.InvalidInput('marker', 'must be the UUID of a group',
-                                 got=uuid)
+def find_position(uuid: str, reach: values.Ownership = values.ALL
+                  ) -> list[int]:
+    """Return the id of a group; empty if the caller sees no such group."""
+    return [row.id for row in engine.fetch_rows(group_rows.select_group(uuid))
+            if reach.has_project(row.project_id)][:1]
 
 
 @engine.retry

@@ -6,11 +6,11 @@
 
 import dataclasses
 import datetime
+from typing import Any
 
 from oslo_utils import uuidutils
 
 from ironic_reservations import conf
-from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import history_rows
@@ -63,20 +63,14 @@ def find_ended(filters: Filters, after: tuple[datetime.datetime, int] | None,
 
 
 @engine.retry
-def find_position(instance_uuid: str, reach: values.Ownership
-                  ) -> tuple[datetime.datetime, int]:
-    """Return where the page after a marker that is a UUID begins.
+def find_position(instance_uuid: str, reach: values.Ownership) -> list[Any]:
+    """Return time of the end, and id, of the first reservation that ended.
 
-    :returns: time of the end, and id, of the first reservation of the
-        instance that has ended.
-    :raises: InvalidInput if there is none.
+    :returns: empty if none of the instance has ended.
     """
-    for row in engine.fetch_rows(
-            history_rows.select_first(instance_uuid, reach)):
-        return row.ended_at, row.id
-    raise exception.InvalidInput(
-        'marker', 'must be the instance UUID of a reservation that has ended',
-        got=instance_uuid)
+    return [value for row in engine.fetch_rows(
+        history_rows.select_first(instance_uuid, reach))
+        for value in (row.ended_at, row.id)]
 
 
 def sweep() -> int:

@@ -239,14 +239,12 @@ def find_position(instance_uuid: str, order: Iterable[str],
                   reach: values.Ownership = values.ALL) -> list[Any]:
     """Return the ``get_position`` of the reservation of an instance.
 
-    :raises: InvalidInput if there is no such reservation.
+    :returns: empty if the caller sees no such reservation.
     """
     try:
         return get_position(_get_live(instance_uuid, reach), order)
     except exception.NotFound:
-        raise exception.InvalidInput(
-            'marker', 'must be the instance UUID of a reservation',
-            got=instance_uuid)
+        return []
 
 
 def _read_with_specs(query: sa.Select[Any], room: float

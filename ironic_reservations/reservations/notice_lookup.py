@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import sqlalchemy as sa
 
-from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.db import notice_rows
@@ -25,16 +24,10 @@ def read_notices(*where: sa.ColumnElement[bool],
 
 
 @engine.retry
-def find_last_id(uuid: str, reach: values.Ownership) -> int:
-    """Return the id of the last notice with a UUID that is a marker.
-
-    :raises: InvalidInput if there is none.
-    """
-    notices = read_notices(notice_rows.has_text('uuid', uuid), reach=reach)
-    if not notices:
-        raise exception.InvalidInput('marker', 'must be the UUID of a notice',
-                                     got=uuid)
-    return notices[-1].id
+def find_position(uuid: str, reach: values.Ownership) -> list[int]:
+    """Return the id of the last notice with a UUID; empty without one."""
+    return [notice.id for notice in read_notices(
+        notice_rows.has_text('uuid', uuid), reach=reach)][-1:]
 
 
 @engine.retry

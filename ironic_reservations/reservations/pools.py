@@ -241,19 +241,11 @@ def get_pool(uuid: str, authorize: Callable[[values.Pool], None] = _allow_all
 
 
 @engine.retry
-def find_pool_id(uuid: str, reach: values.Ownership) -> int:
-    """Return the id of a pool that is a marker.
-
-    :param reach: that of the caller.
-    :raises: InvalidInput if there is no such pool.
-    """
-    for row in engine.fetch_rows(
-            pool_rows.select_pools(pool_rows.has_uuid(uuid))):
-        if reach.has_project(row.project_id):
-            pool_id: int = row.id
-            return pool_id
-    raise exception.InvalidInput('marker', 'must be the UUID of a pool',
-                                 got=uuid)
+def find_position(uuid: str, reach: values.Ownership) -> list[int]:
+    """Return the id of a pool; empty if the caller sees no such pool."""
+    return [row.id for row in engine.fetch_rows(
+        pool_rows.select_pools(pool_rows.has_uuid(uuid)))
+        if reach.has_project(row.project_id)]
 
 
 @engine.retry

@@ -342,11 +342,10 @@ def test_find_groups(fleet):
     assert [group.domains for group in all_groups] == [{'r1': 2}] * 3
     assert [group.uuid[-1] for group in groups.find_groups(1)] == ['0']
     assert [group.uuid[-1] for group in groups.find_groups(
-        9, after=groups.find_group_id(all_groups[0].uuid))] == ['1', '2']
+        9, after=groups.find_position(all_groups[0].uuid)[0])] == ['1', '2']
     assert [group.uuid[-1] for group in groups.find_groups(
         9, fleets.reach(A))] == ['1', '2']
-    with pytest.raises(exception.InvalidInput):
-        groups.find_group_id(all_groups[0].uuid, fleets.reach(A))
+    assert groups.find_position(all_groups[0].uuid, fleets.reach(A)) == []
 
 
 @pytest.mark.on('server')
