@@ -218,34 +218,25 @@ class SetGroup(output.Command):
             scope.find_auth(self, parsed_args), body=patch)
 
 
-class DeleteGroup(output.Command):
+class DeleteGroup(output.EachCommand):
     """Release all members of groups on which nothing is deployed."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
-                            help='UUID of the group')
-        scope.add_all_projects(parser)
-        return parser
+    argument = 'uuid', 'UUID of the group'
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
+        with progress.show_line(self):
+            super().take_action(parsed_args)
 
-        def delete(uuid: str) -> str:
-            before = self._count_members(uuid, auth)
-            progress.update_line(self, 'group %s, %d reservations', uuid,
-                                 before)
-            try:
-                client.request_ironic(self, 'DELETE', _build_path(uuid),
-                                      auth=auth)
-            except exc.ClientException:
-                self._report_released(uuid, before, auth)
-                raise
-            return f'group {uuid}'
-
-        with suggestions.suggest_all_projects(
-                self, auth), progress.show_line(self):
-            output.delete_each(self, parsed_args.uuids, delete)
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        before = self._count_members(ident, auth)
+        progress.update_line(self, 'group %s, %d reservations', ident, before)
+        try:
+            client.request_ironic(self, 'DELETE', _build_path(ident),
+                                  auth=auth)
+        except exc.ClientException:
+            self._report_released(ident, before, auth)
+            raise
+        return f'group {ident}'
 
     def _count_members(self, uuid: str, auth: Any) -> int:
         group = client.request_ironic(self, 'GET', _build_path(uuid),

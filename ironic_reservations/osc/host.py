@@ -2,6 +2,7 @@
 """The commands ``openstack baremetal reservation host``: list and delete."""
 
 import argparse
+from typing import Any
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
@@ -45,27 +46,16 @@ class ListHost(output.Lister):
             [lease.get(name) for name in names] for lease in rows)
 
 
-class DeleteHost(output.Command):
+class DeleteHost(output.EachCommand):
     """Delete expired compute host leases.
 
     Reservations of the host are not changed: see "move".
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('hosts', nargs='+', metavar='<host>',
-                            help='Compute host')
-        scope.add_all_projects(parser)
-        return parser
+    argument = 'host', 'Compute host'
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def delete(host: str) -> str:
-            client.request_ironic(
-                self, 'DELETE', f'{client.PATH}/hosts/'
-                                + client.quote_name(host), auth=auth)
-            return f'host {host}'
-
-        with suggestions.suggest_all_projects(self, auth):
-            output.delete_each(self, parsed_args.hosts, delete)
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        client.request_ironic(
+            self, 'DELETE',
+            f'{client.PATH}/hosts/{client.quote_name(ident)}', auth=auth)
+        return f'host {ident}'

@@ -20,6 +20,8 @@ import prettytable
 
 from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
+from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 from ironic_reservations.shared import text
 
@@ -205,6 +207,40 @@ def delete_each(cmd: command.Command, idents: Iterable[str],
             f'{ident}: {error}' for ident, error in failures)) from min(
                 (error for _, error in failures),
                 key=lambda error: not isinstance(error, client.OUT_OF_SCOPE))
+
+
+class EachCommand(Command):
+    """A command that changes several resources, one after the other.
+
+    :cvar argument: the name of the argument, and its help.
+    :cvar verb: see ``delete_each``.
+    """
+
+    argument: tuple[str, str]
+    verb = 'Deleted'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        self.add_arguments(parser)
+        name, help_text = self.argument
+        parser.add_argument('idents', nargs='+', metavar=f'<{name}>',
+                            help=help_text)
+        scope.add_all_projects(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments that come before the resources."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        auth = scope.find_auth(self, parsed_args)
+        with suggestions.suggest_all_projects(self, auth):
+            delete_each(
+                self, parsed_args.idents,
+                lambda ident: self.change(ident, parsed_args, auth), self.verb)
+
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        """Change one resource, and return its description."""
+        raise NotImplementedError
 
 
 def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -197,26 +197,15 @@ class SetPool(output.Command):
             scope.find_auth(self, parsed_args), body=patch)
 
 
-class DeletePool(output.Command):
+class DeletePool(output.EachCommand):
     """Delete pools. Reservations of their nodes stay."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
-                            help='UUID of the pool')
-        scope.add_all_projects(parser)
-        return parser
+    argument = 'uuid', 'UUID of the pool'
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def delete(uuid: str) -> str:
-            client.request_ironic(
-                self, 'DELETE', client.build_path(PATH, uuid), auth=auth)
-            return f'pool {uuid}'
-
-        with suggestions.suggest_all_projects(self, auth):
-            output.delete_each(self, parsed_args.uuids, delete)
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        client.request_ironic(
+            self, 'DELETE', client.build_path(PATH, ident), auth=auth)
+        return f'pool {ident}'
 
 
 def _build_nodes_path(uuid: str) -> str:
@@ -236,64 +225,48 @@ def _suggest_node(cmd: command.Command, node: str,
         raise
 
 
-def _add_nodes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('nodes', nargs='+', metavar='<node>',
-                        help='Node (name or UUID)')
+class _ChangeNodes(output.EachCommand):
+
+    argument = 'node', 'Node (name or UUID)'
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        _add_uuid(parser)
+
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        with _suggest_node(self, ident, auth):
+            self.send(ident, _build_nodes_path(args.uuid), auth)
+        return f'node {ident}'
+
+    def send(self, node: str, path: str, auth: Any) -> None:
+        """Send the request for a node to the path of the pool's nodes."""
+        raise NotImplementedError
 
 
-class AddPoolNode(output.Command):
+class AddPoolNode(_ChangeNodes):
     """Add nodes to a pool, one after the other.
 
     A node must be free, or reserved by the project of the pool. It need not
     match the request of the pool.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_uuid(parser)
-        _add_nodes(parser)
-        scope.add_all_projects(parser)
-        return parser
+    verb = 'Added'
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def add(node: str) -> str:
-            with _suggest_node(self, node, auth):
-                client.request_ironic(
-                    self, 'POST', _build_nodes_path(parsed_args.uuid),
-                    body={'node': node}, auth=auth)
-            return f'node {node}'
-
-        with suggestions.suggest_all_projects(self, auth):
-            output.delete_each(self, parsed_args.nodes, add, 'Added')
+    def send(self, node: str, path: str, auth: Any) -> None:
+        client.request_ironic(self, 'POST', path, body={'node': node},
+                              auth=auth)
 
 
-class RemovePoolNode(output.Command):
+class RemovePoolNode(_ChangeNodes):
     """Remove nodes from a pool, one after the other.
 
     A pool without nodes is deleted. Reservations of the nodes stay.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_uuid(parser)
-        _add_nodes(parser)
-        scope.add_all_projects(parser)
-        return parser
+    verb = 'Removed'
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def remove(node: str) -> str:
-            with _suggest_node(self, node, auth):
-                client.request_ironic(
-                    self, 'DELETE', f'{_build_nodes_path(parsed_args.uuid)}/'
-                                    + client.quote_name(node), auth=auth)
-            return f'node {node}'
-
-        with suggestions.suggest_all_projects(self, auth):
-            output.delete_each(self, parsed_args.nodes, remove, 'Removed')
+    def send(self, node: str, path: str, auth: Any) -> None:
+        client.request_ironic(
+            self, 'DELETE', f'{path}/{client.quote_name(node)}', auth=auth)
 
 
 class ReplacePoolNode(output.ShowOne):
