@@ -133,7 +133,8 @@ nova33 | nova32 | nova31)
     unpack_nova
     older_nova "${suite#nova}" "$suite" "$@" ;;
 cloud-2026.1)
-    [ $# -gt 0 ] || set -- tests/cloud/test_end_to_end.py \
+    [ $# -gt 0 ] || set -- \
+        tests/cloud/test_end_to_end.py::test_life_of_a_server \
         'tests/cloud/test_standby.py::test_dead_host[1]'
     pytest_ "$suite" -m 'long or not long' "$@" ;;
 *) pytest_ "$suite" "${@:-tests/$suite}" ;;
