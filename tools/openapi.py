@@ -23,6 +23,7 @@ from ironic_reservations.api import hosts
 from ironic_reservations.api import notices
 from ironic_reservations.api import pools
 from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import routes
 from ironic_reservations.api import schema
@@ -89,7 +90,7 @@ def _page(key: str, row: dict[str, Any], is_last: bool = False
 
 
 _RESERVATION = _refer('Reservation', *(
-    name for name in reservations.FIELDS if name != 'group'), 'more_notices')
+    name for name in resources.FIELDS if name != 'group'), 'more_notices')
 _GROUP = _refer('Group', 'uuid', 'policy', 'by', 'project_id', 'description',
                 'created_at', 'health')
 _ONE_GROUP = _refer('Group', *_GROUP['required'], 'reservations')
@@ -103,7 +104,7 @@ _TOO_FEW = {**_NO_MATCH, 'properties': {
     **_NO_MATCH['properties'], 'members': responses.ROOM.schema,
     'segments': responses.ROOM.schema, 'level': {'type': 'string'}}}
 _NOTICES = _page('notices', _refer('Notice', *(
-    attribute.name for attribute in wtypes.list_attributes(notices.Notice))))
+    attribute.name for attribute in wtypes.list_attributes(resources.Notice))))
 _POOL = _refer('Pool', *(
     attribute.name for attribute in wtypes.list_attributes(pools.Pool)
     if attribute.name != 'next'))
@@ -154,14 +155,14 @@ RESPONSES: dict[Any, Any] = {
 
 #: Resources in responses, and the calls whose reference describes their keys.
 _COMPONENTS: dict[Any, tuple[str, ...]] = {
-    reservations.Reservation: ('show_reservation',),
-    reservations.DryRun: ('create_group', 'create_reservation'),
+    resources.Reservation: ('show_reservation',),
+    resources.DryRun: ('create_group', 'create_reservation'),
     groups.Group: ('list_groups', 'show_group'),
-    notices.Notice: ('list_notices',),
+    resources.Notice: ('list_notices',),
     pools.Pool: ('list_pools', 'show_pool'),
     history.EndedReservation: ('list_history',),
     hosts.Host: ('list_host_leases',),
-    capacity.Profile: ('show_capacity',),
+    resources.Profile: ('show_capacity',),
 }
 
 # Parameters whose text is a value of another type.
@@ -377,7 +378,7 @@ def _make_component(type_: Any, calls: tuple[str, ...]) -> dict[str, Any]:
         'type': 'object', 'properties': {
             attribute.name: _make_schema(attribute.datatype)
             for attribute in wtypes.list_attributes(type_)}}, names)
-    if type_ is capacity.Profile:
+    if type_ is resources.Profile:
         # With "by".
         result['patternProperties'] = {
             '^capability:': responses.NULLABLE_TEXT.schema}

@@ -6,9 +6,11 @@
 * ``reservations``, ``groups``, ``pools``, ``notices``, ``history``, ``hosts``,
   ``capacity``: one module per noun, with the JSON schemas of queries and
   bodies, the handlers, which parse, authorize, call and present, and the
-  resources in responses.
+  resources that only they show.
 * ``schema``: parts of JSON schemas, and the errors of validation.
-* ``requests`` and ``responses``: functions that the handlers share.
+* ``requests`` and ``responses``: functions that all handlers need.
+* ``specs`` and ``resources``: the keys of requests for nodes, and the
+  resources in responses, that several nouns have.
 * ``patches``: JSON Patches, the bodies of PATCH.
 * ``markers``: markers of the next page of a list.
 * ``fence``: checks requests to Ironic that carry the fence header.

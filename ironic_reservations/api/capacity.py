@@ -4,7 +4,6 @@
 from typing import Any
 
 import pecan
-from wsme import types as wtypes
 
 from ironic_reservations import conf
 from ironic_reservations.api import markers
@@ -25,39 +24,6 @@ QUERY = schema.query_validator(
     limit=schema.POSITIVE,
     marker=schema.MARKER,
 )
-
-
-# A size of a node, which operators may have set to a fraction.
-_SIZE = responses.Json(type='number', minimum=0)
-
-
-class Profile(wtypes.Base):
-    """A capacity row: the numbers of nodes of a hardware profile."""
-
-    resource_class = responses.NULLABLE_TEXT
-    memory_mb = _SIZE
-    vcpus = _SIZE
-    local_gb = _SIZE
-    cpu_arch = responses.NULLABLE_TEXT
-    capabilities = responses.Json(
-        type='object', additionalProperties={'type': 'string'})
-    traits = [wtypes.text]
-    conductor_group = responses.NULLABLE_TEXT
-    shard = responses.NULLABLE_TEXT
-    owner = responses.NULLABLE_TEXT
-    lessee = responses.NULLABLE_TEXT
-    pool_project_id = responses.NULLABLE_TEXT
-    total = responses.COUNT
-    free = responses.COUNT
-    reserved = responses.COUNT
-    taken = responses.COUNT
-    out_of_service = responses.COUNT
-    claimable = responses.COUNT
-    # Only if the request names a host.
-    held = responses.COUNT
-    # Only of sums by project.
-    project_id = responses.NULLABLE_TEXT
-    healthy = responses.COUNT
 
 
 def show_capacity() -> dict[str, Any]:

@@ -19,9 +19,10 @@ from ironic_reservations import values
 from ironic_reservations.api import markers
 from ironic_reservations.api import patches
 from ironic_reservations.api import requests
-from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
+from ironic_reservations.api import specs
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import dry_runs
@@ -36,7 +37,7 @@ LIST_QUERY = schema.query_validator(
     limit=schema.POSITIVE, marker=schema.MARKER)
 CREATE_QUERY = schema.query_validator(dry_run=schema.BOOLEAN)
 PATCH_BODY = patches.make_body(
-    name for name in reservations.CHANGEABLE if name != 'host')
+    name for name in specs.CHANGEABLE if name != 'host')
 SHOW_QUERY = schema.query_validator(marker=schema.MARKER)
 
 CREATE_BODY = schema.Validator(schema.closed_object({
@@ -46,17 +47,9 @@ CREATE_BODY = schema.Validator(schema.closed_object({
     'members': {'type': ['integer', 'array'], 'minimum': 1,
                 'maximum': request_spec.MAX_INT, 'minItems': 1,
                 'maxItems': conf.MOST_MEMBERS, 'items': schema.UUID},
-    'policy': schema.POLICY,
-    'by': schema.BY,
-    'levels': {
-        'type': ['array', 'null'], 'minItems': 1, 'maxItems': 2,
-        'items': schema.LEVEL,
-    },
-    'request': {
-        **reservations.REQUEST_SPEC,
-        'properties': reservations.omit_keys(*reservations.ENVELOPE, 'group')},
-    **{name: reservations.ENVELOPE[name]
-       for name in (*reservations.CHANGEABLE, 'project_id', 'user_id')},
+    **specs.NODES,
+    **{name: specs.ENVELOPE[name]
+       for name in (*specs.CHANGEABLE, 'project_id', 'user_id')},
 }, required=['members', 'request']), 'body')
 
 
@@ -78,7 +71,7 @@ class Group(wtypes.Base):
     members = responses.COUNT
     domains = responses.DOMAINS
     # Only of a single group: a page of its members.
-    reservations = [reservations.Reservation]
+    reservations = [resources.Reservation]
     next = wtypes.text
 
 
@@ -89,7 +82,7 @@ def create_group() -> dict[str, Any]:
     body = requests.read_body(CREATE_BODY)
     matcher, request = _read_request(caller, body)
     if requests.is_true(query, 'dry_run'):
-        return reservations.present_dry_run(dry_runs.dry_run(
+        return resources.present_dry_run(dry_runs.dry_run(
             matcher, request.limits, request.group, len(request.instances)))
     group, is_new = groups.create_group(matcher, request)
     responses.set_created(
@@ -102,21 +95,21 @@ def _read_request(
         body: dict[str, Any]) -> tuple[matching.Matcher, obtain.Request]:
     """Return the Matcher of the nodes in a body, and the request."""
     # Each member has the same owner; the rest of the purpose is the group's.
-    assignment = requests.read_permitted_assignment(
-        caller, {key: body.get(key) for key in requests.OWNER})
+    assignment = specs.read_permitted_assignment(
+        caller, {key: body.get(key) for key in specs.OWNER})
     reach = caller.get_reach('create_restricted')
-    lease = requests.read_lease(reach, body)
+    lease = specs.read_lease(reach, body)
     with requests.prefix_field('request'):
-        matcher = requests.make_matcher(
+        matcher = specs.make_matcher(
             reach, assignment.project_id, body['request'])
     members = _read_members(body['members'])
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
     instances = (members if isinstance(members, list) else
                  [uuidutils.generate_uuid() for _ in range(members)])
     levels = body.get('levels')
-    group = requests.read_group(body, uuid, assignment.project_id)
+    group = specs.read_group(body, uuid, assignment.project_id)
     if levels is not None:
-        group = requests.read_levels(levels, group, len(instances))
+        group = specs.read_levels(levels, group, len(instances))
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=group,
         digest=_compute_digest(members, matcher.spec.canonical),
@@ -161,7 +154,7 @@ def update_group(uuid: str) -> dict[str, Any]:
     requests.read_query(schema.NO_QUERY)
     caller = requests.get_caller()
     reach = caller.get_reach('create_restricted')
-    changes = reservations.read_changes(
+    changes = specs.read_changes(
         requests.read_body(PATCH_BODY), reach)
     return _present_group(group_updates.update_group(
         uuid, changes, _make_authorizer(caller, 'update'), reach))
@@ -196,8 +189,8 @@ def _present_group(group: values.Group, marker: str | None = None,
         if member.health is not None)) | (more or {})
     return responses.add_page(
         response, 'reservations', group.members,
-        lambda member: reservations.present_reservation(
-            member, reservations.LIST_FIELDS),
+        lambda member: resources.present_reservation(
+            member, resources.LIST_FIELDS),
         lambda member: (str(member.instance_uuid), member.node_id), marker,
         '/groups', 'the instance UUID of a member')
 

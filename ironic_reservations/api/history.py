@@ -9,7 +9,7 @@ from wsme import types as wtypes
 from ironic_reservations import values
 from ironic_reservations.api import markers
 from ironic_reservations.api import requests
-from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.reservations import history
@@ -34,7 +34,7 @@ class EndedReservation(wtypes.Base):
     project_id = responses.NULLABLE_TEXT
     user_id = responses.NULLABLE_TEXT
     # Only of a member of a group.
-    group = reservations.Reservation.group
+    group = resources.Reservation.group
     expires_at = responses.NULLABLE_TIME
     description = responses.NULLABLE_TEXT
     created_at = responses.Time()
@@ -56,7 +56,7 @@ def list_history() -> dict[str, Any]:
     if 'instance_uuid' in query:
         query['instance_uuid'] = query['instance_uuid'].lower()
     if 'ended_after' in query:
-        query['ended_after'] = reservations.read_moment(
+        query['ended_after'] = requests.read_moment(
             'ended_after', query['ended_after'])
     rows = history.find_ended(history.Filters(reach, **query),
                               (after[0], after[1]) if after else None,
@@ -70,5 +70,5 @@ def list_history() -> dict[str, Any]:
 def _present(row: values.EndedReservation) -> dict[str, Any]:
     """Return a reservation that has ended as JSON."""
     group = ({} if row.group_uuid is None
-             else {'group': reservations.present_membership(row)})
+             else {'group': resources.present_membership(row)})
     return responses.make_json(EndedReservation, {**vars(row), **group})

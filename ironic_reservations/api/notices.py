@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from oslo_utils import uuidutils
-from wsme import types as wtypes
 
 from ironic_reservations import conf
 from ironic_reservations import context
@@ -15,6 +14,7 @@ from ironic_reservations import values
 from ironic_reservations.api import markers
 from ironic_reservations.api import patches
 from ironic_reservations.api import requests
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.reservations import notice_lookup
@@ -62,26 +62,6 @@ PATCH_VALUES = patches.make_values(CHANGEABLE)
 
 #: Keys that PATCH cannot remove, because a notice always has them.
 _NOT_REMOVED = ('cordon', 'starts_at')
-
-
-class Notice(wtypes.Base):
-    """A notice of a node; see ``values.Notice``."""
-
-    uuid = wtypes.text
-    kind = responses.Json(enum=list(constants.NOTICE_KINDS))
-    cordon = bool
-    state = responses.Json(enum=list(constants.NOTICE_STATES))
-    node_uuid = wtypes.text
-    node_name = responses.NULLABLE_TEXT
-    starts_at = responses.Time()
-    ends_at = responses.NULLABLE_TIME
-    category = responses.NULLABLE_TEXT
-    description = responses.NULLABLE_TEXT
-    ticket = responses.NULLABLE_TEXT
-    action = responses.NULLABLE_TEXT
-    created_by = responses.NULLABLE_TEXT
-    created_at = responses.Time()
-    updated_at = responses.NULLABLE_TIME
 
 
 def create_notices() -> dict[str, Any]:
@@ -157,7 +137,7 @@ def list_notices() -> dict[str, Any]:
         query, reach, after[0] if after else None, limit + 1)
     return responses.make_page(
         'notices', rows, limit,
-        lambda notice: present_notice(notice, reach),
+        lambda notice: resources.present_notice(notice, reach),
         lambda notice: markers.encode('notices', [notice.id]), '/notices')
 
 
@@ -176,31 +156,5 @@ def update_notices(uuid: str) -> dict[str, Any]:
 
 def _present_all(rows: list[values.Notice],
                  reach: values.Ownership) -> dict[str, Any]:
-    return {'notices': [present_notice(notice, reach)
+    return {'notices': [resources.present_notice(notice, reach)
                         for notice in rows]}
-
-
-def present_on_node(node_notices: values.NodeNotices,
-                    reach: values.Ownership) -> dict[str, Any]:
-    """Return the notices of a node, and the number of others, as JSON.
-
-    :param reach: that of the caller.
-    """
-    return {'notices': [present_notice(notice, reach)
-                        for notice in node_notices.shown],
-            'more_notices': node_notices.more}
-
-
-def present_notice(notice: values.Notice, reach: values.Ownership
-                   ) -> dict[str, Any]:
-    """Return a notice as JSON.
-
-    :param reach: that of the caller. Other projects than the owner of the
-        node do not see who has created the notice of an operator, or of the
-        owner.
-    """
-    attributes = {**vars(notice), 'cordon': bool(notice.cordon)}
-    if not (reach.has_project(notice.node_owner)
-            or reach.has_project(notice.project_id)):
-        attributes['created_by'] = None
-    return responses.make_json(Notice, attributes)

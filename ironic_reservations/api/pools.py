@@ -15,14 +15,13 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations import verdicts
-from ironic_reservations.api import groups
 from ironic_reservations.api import markers
-from ironic_reservations.api import notices as notice_api
 from ironic_reservations.api import patches
 from ironic_reservations.api import requests
-from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
+from ironic_reservations.api import specs
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import notice_lookup
@@ -47,8 +46,7 @@ CREATE_BODY = schema.Validator(schema.closed_object({
     'project_id': schema.IDENT,
     # _read_request() checks [reservations] max_members.
     'members': {**schema.INTEGER, 'type': 'integer', 'minimum': 1},
-    **{name: groups.CREATE_BODY.schema['properties'][name]
-       for name in ('policy', 'by', 'levels', 'request')},
+    **specs.NODES,
     **CHANGEABLE,
 }, required=['members', 'project_id', 'request']), 'body')
 
@@ -75,7 +73,7 @@ class PoolNode(wtypes.Base):
     state = responses.Json(enum=list(constants.NODE_STATES))
     health = responses.NULLABLE_TEXT
     instance_uuid = responses.NULLABLE_TEXT
-    notices = [notice_api.Notice]
+    notices = [resources.Notice]
     more_notices = responses.COUNT
 
 
@@ -95,8 +93,8 @@ class Pool(wtypes.Base):
     summary = responses.Json(**responses.whole_object(
         **dict.fromkeys(SUMMARY, responses.COUNT.schema)))
     # Not in a list.
-    request = responses.Json(type='object', properties=reservations.omit_keys(
-        *reservations.ENVELOPE, 'group'))
+    request = responses.Json(type='object', properties=specs.omit_keys(
+        *specs.ENVELOPE, 'group'))
     nodes = [PoolNode]
     next = wtypes.text
 
@@ -110,7 +108,7 @@ def create_pool() -> dict[str, Any]:
     matcher, request = _read_request(caller, body)
     if requests.is_true(query, 'dry_run'):
         pools.check_expiry(request.expires_at)
-        return reservations.present_dry_run(dry_runs.dry_run(
+        return resources.present_dry_run(dry_runs.dry_run(
             matcher, quotas.Limits(), request.group, request.members))
     pool, is_new = pools.create_pool(matcher, request)
     responses.set_created(is_new, responses.make_url(f'/pools/{pool.uuid}'))
@@ -130,16 +128,16 @@ def _read_request(caller: context.RequestContext, body: dict[str, Any]
             'members', f'must be at most {limit}, see [reservations] '
                        f'max_members; got {members}')
     reach = caller.get_reach('create_restricted')
+    spec = body['request']
     if reach.is_limited:
         # Replacements satisfy it, too, for any caller.
-        body['request']['ownership'] = (
-            body['request'].get('ownership') or 'project')
+        spec = {**spec, 'ownership': spec.get('ownership') or 'project'}
     with requests.prefix_field('request'):
-        matcher = _make_matcher(reach, project_id, body['request'])
+        matcher = _make_matcher(reach, project_id, spec)
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
-    group = requests.read_group(body, uuid, project_id)
+    group = specs.read_group(body, uuid, project_id)
     if body.get('levels') is not None:
-        group = requests.read_levels(body['levels'], group, members)
+        group = specs.read_levels(body['levels'], group, members)
     identity = [project_id, members, group.policy, group.by,
                 group.segment_levels, matcher.spec.canonical]
     return matcher, pools.Request(
@@ -155,7 +153,7 @@ def _make_matcher(reach: values.Ownership, project_id: str,
     :param project_id: project of the pool.
     :raises: NotAuthorized, InvalidInput.
     """
-    return requests.make_matcher(
+    return specs.make_matcher(
         reach, project_id, spec, matching.to_join(project_id))
 
 
@@ -276,7 +274,7 @@ def _present(caller: context.RequestContext, pool: values.Pool,
             'domain': levels.show_domain(levels.split_domain(node.domain)),
             'instance_uuid': (node.instance_uuid if caller.may('get', node)
                               else None),
-        }) | notice_api.present_on_node(
+        }) | resources.present_on_node(
             by_node.get(node.id, values.NodeNotices()), reach)
 
     return responses.add_page(

@@ -13,19 +13,15 @@ from typing import TypeVar
 from wsgiref import types
 
 from oslo_log import log
-from oslo_utils import uuidutils
 import pecan
 
 from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
-from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.api import access
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
-from ironic_reservations.matching import group_policy
-from ironic_reservations.matching import request_spec
 from ironic_reservations.shared import text
 
 LOG = log.getLogger(__name__)
@@ -34,9 +30,6 @@ Value = TypeVar('Value')
 
 # Without white space. Some clients send null where no body is given.
 _EMPTY_BODIES = (b'', b'null', b'{}', b'[]', b'""')
-
-#: Keys that only system-scope and service callers may give.
-OWNER = ('host', 'project_id', 'user_id')
 
 
 def get_caller() -> context.RequestContext:
@@ -179,21 +172,6 @@ def read_fields(type_: Callable[..., Value], body: dict[str, Any],
         if name in names and value is not None})
 
 
-def read_permitted_assignment(caller: context.RequestContext,
-                              body: dict[str, Any]) -> values.Assignment:
-    """Return the assignment in a body, by default to the caller.
-
-    :raises: NotAuthorized if the caller must not reserve for others.
-    """
-    keys = [key for key in OWNER if body.get(key) is not None]
-    if keys and not caller.may('create_restricted'):
-        raise exception.NotAuthorized(
-            f'{", ".join(keys)}: only system-scope and service callers may '
-            f'reserve nodes for others; leave it out to reserve for yourself.')
-    return read_fields(values.Assignment, body, project_id=caller.project_id,
-                       user_id=caller.user_id)
-
-
 def read_holder(request: dict[str, Any]) -> str | None:
     """Return the process that acts as the host of a request.
 
@@ -207,64 +185,6 @@ def read_holder(request: dict[str, Any]) -> str | None:
         raise exception.InvalidInput('holder', 'requires host')
     holder: str = request['holder']
     return holder.lower()
-
-
-def read_avoid(caller: context.RequestContext,
-               body: dict[str, Any]) -> frozenset[str]:
-    """Return the UUIDs of the nodes that a request avoids, in lower case.
-
-    :raises: NotAuthorized, InvalidInput.
-    """
-    uuids = body.get('avoid')
-    if uuids is None:
-        return frozenset()
-    if not caller.may('create_restricted'):
-        raise exception.NotAuthorized(
-            'avoid: only system-scope and service callers may name nodes to '
-            'avoid; leave it out.')
-    for number, uuid in enumerate(uuids):
-        if not uuidutils.is_uuid_like(uuid):
-            raise exception.InvalidInput(
-                f'avoid.{number}', 'must be the UUID of a node', got=uuid)
-    return frozenset(map(str.lower, uuids))
-
-
-def read_lease(reach: values.Ownership, body: dict[str, Any]) -> int | None:
-    """Return the lease in a body, or the default.
-
-    :param reach: that of the caller.
-    :returns: seconds, or None for a reservation that does not expire.
-    :raises: InvalidInput; see ``check_lease``.
-    """
-    options, seconds = conf.CONF.reservations, body.get('expires_in')
-    if seconds is None:
-        seconds = min(options.default_lease, options.max_lease) or None
-    return check_lease(seconds, reach)
-
-
-def check_lease(seconds: float | None, reach: values.Ownership) -> int | None:
-    """Return a lease as an integer number of seconds.
-
-    :param seconds: None for no lease.
-    :param reach: that of the caller. A project-scoped caller needs a lease if
-        [reservations] require_lease is set.
-    :raises: InvalidInput if there is no lease, or if it exceeds
-        [reservations] max_lease.
-    """
-    options = conf.CONF.reservations
-    maximum = (f'at most {options.max_lease} '
-               f'({text.format_duration(options.max_lease)}), see '
-               f'[reservations] max_lease')
-    if seconds is None:
-        if reach.is_limited and options.require_lease:
-            raise exception.InvalidInput(
-                'expires_in', f'is required, because [reservations] '
-                              f'require_lease is set; it must be {maximum}')
-        return None
-    if seconds > options.max_lease:
-        raise exception.InvalidInput(
-            'expires_in', f'must be {maximum}', got=seconds)
-    return int(seconds)
 
 
 def read_time(name: str, body: dict[str, Any]) -> values.Time | None:
@@ -289,121 +209,13 @@ def parse_time(field: str, time: str, others: str = '') -> datetime.datetime:
         raise exception.InvalidInput(field, str(error), got=time)
 
 
-def read_group(group: dict[str, Any], uuid: str,
-               project_id: str | None) -> values.GroupRequest:
-    """Return the group that a request names.
+def read_moment(field: str, text: str) -> int | datetime.datetime:
+    """Parse a time in a query.
 
-    :param group: may have the keys ``policy`` and ``by``, or ``segment``.
-    :param project_id: project that the group belongs to.
-    :raises: InvalidInput if only one of policy and by is set, or one of them
-        and segment.
-    """
-    policy, by = group.get('policy'), group.get('by')
-    segment = group.get('segment')
-    if segment is not None and (policy, by) != (None, None):
-        raise exception.InvalidInput(
-            'segment', 'cannot be combined with policy and by, which the '
-                       'group already has')
-    if policy is None and by is not None:
-        raise exception.InvalidInput('policy', 'is required with by')
-    if by is None and policy is not None:
-        raise exception.InvalidInput('by', 'is required with policy')
-    return read_fields(values.GroupRequest, {
-        **group, 'uuid': uuid, 'project_id': project_id,
-        'segment': None if segment is None else int(segment)})
-
-
-def read_levels(levels: list[dict[str, Any]],
-                group: values.GroupRequest,
-                members: int) -> values.GroupRequest:
-    """Return a new group with the levels that a request names.
-
-    :param levels: one or two objects with the keys ``by``, ``policy`` and
-        maybe ``segment``, the outer level first.
-    :param group: the group without levels.
-    :param members: number of members.
+    :returns: seconds from now, or a time in UTC without a time zone.
     :raises: InvalidInput.
     """
-    *outer, inner = levels
-    size, field = inner.get('segment'), f'levels.{len(outer)}'
-    if group.policy is not None:
-        raise exception.InvalidInput(
-            'levels', 'cannot be combined with policy and by')
-    if any(level.get('segment') is not None for level in outer):
-        raise exception.InvalidInput(
-            'levels.0.segment', 'is allowed only in the last level')
-    if size is None:
-        if outer:
-            raise exception.InvalidInput(
-                f'{field}.segment', 'is required with two levels')
-        return dataclasses.replace(
-            group, policy=inner['policy'], by=inner['by'])
-    if inner['policy'] != group_policy.PACK:
-        raise exception.InvalidInput(
-            f'{field}.policy', 'must be pack with segment',
-            got=inner['policy'])
-    if members % size:
-        raise exception.InvalidInput(
-            f'{field}.segment', f'must divide the number of members, '
-                                f'{members}', got=size)
-    if outer and outer[0]['by'] == inner['by']:
-        raise exception.InvalidInput(
-            f'{field}.by', 'must differ from that of the first level',
-            got=inner['by'])
-    return dataclasses.replace(
-        group, segments=members // int(size), segment_levels=json.dumps([
-            {name: int(value) if name == 'segment' else value
-             for name, value in sorted(level.items()) if value is not None}
-            for level in levels]))
-
-
-def read_membership(body: dict[str, Any],
-                    project_id: str | None) -> values.GroupRequest | None:
-    """Return the group that a reservation is to join.
-
-    Also converts the UUID in the body to lower case, because the body is the
-    identity of the request.
-
-    :raises: InvalidInput.
-    """
-    group = body.get('group')
-    if group is None:
-        return None
-    group['uuid'] = group['uuid'].lower()
-    with prefix_field('group'):
-        return read_group(group, group['uuid'], project_id)
-
-
-def make_matcher(reach: values.Ownership, project_id: str | None,
-                 spec: dict[str, Any],
-                 use: matching.Use = matching.TO_HOLD,
-                 avoid: frozenset[str] = frozenset()) -> matching.Matcher:
-    """Return the Matcher of a validated request spec.
-
-    :param reach: that of the caller.
-    :param project_id: project of the reservation.
-    :param use: what the node is for. A claim need not constrain it, and may
-        claim a dedicated one.
-    :param avoid: see ``matching.Matcher``.
-    :raises: NotAuthorized, InvalidInput.
-    """
-    kind = spec.get('ownership') or ('project' if reach.is_limited else 'any')
-    if reach.is_limited and kind not in ('project', reach.kind):
-        raise exception.NotAuthorized(
-            f'ownership: "{kind}" is not allowed. Only system-scope and '
-            f'service callers may reserve nodes that their project does not '
-            f'own, lease or have in a pool; the policy '
-            f'baremetal:reservation:create_unowned may allow '
-            f'"project_or_none".')
-    if kind != 'any' and project_id is None and not reach.is_limited:
-        raise exception.InvalidInput(
-            'ownership', 'must be any for a reservation without project_id',
-            got=kind)
-    return matching.Matcher(
-        request_spec.RequestSpec.from_dict(
-            spec, conf.CONF.reservations.match,
-            required=use != matching.TO_CLAIM),
-        reach, values.Ownership(
-            reach.project_id if reach.is_limited else project_id, kind),
-        dedicated=() if use == matching.TO_CLAIM else tuple(
-            conf.CONF.reservations.dedicated_traits), use=use, avoid=avoid)
+    if re.fullmatch('[0-9]{1,9}', text):
+        return int(text)
+    return parse_time(
+        field, text, 'a number of seconds, at most 999999999, or ')

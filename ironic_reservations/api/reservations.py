@@ -3,25 +3,21 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
-import datetime
-import json
-import re
 from typing import Any
 
 from oslo_utils import uuidutils
-from wsme import types as wtypes
 
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations.api import capacity
 from ironic_reservations.api import markers
-from ironic_reservations.api import notices
 from ironic_reservations.api import patches
 from ironic_reservations.api import requests
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
+from ironic_reservations.api import specs
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
@@ -58,196 +54,20 @@ CREATE_QUERY = schema.query_validator(
 #: The query of POST ?adopt=true.
 ADOPT_QUERY = schema.query_validator(adopt=schema.BOOLEAN)
 
+PATCH_BODY = patches.make_body(specs.CHANGEABLE)
+
 SHOW_QUERY = schema.query_validator(fields=schema.NAME)
 
 #: The query of PATCH and DELETE.
 WRITE_QUERY = schema.query_validator(host=schema.IDENT, holder=schema.UUID)
 
-#: Schemas of the keys that PATCH can change.
-CHANGEABLE: dict[str, Any] = {
-    'host': schema.IDENT_OR_NULL,
-    # requests.read_lease() checks [reservations] max_lease, the maximum.
-    'expires_in': {**schema.INTEGER, 'minimum': 1},
-    'description': schema.nullable_text(),
-}
-
-#: Maximum number of nodes that a request avoids.
-MAX_AVOIDED = 16
-
-#: Schemas of the keys of a body that are not in the request spec. Requests
-#: that differ only in these are equal.
-ENVELOPE: dict[str, Any] = {
-    **CHANGEABLE,
-    'instance_uuid': schema.UUID_OR_NULL,
-    'project_id': schema.IDENT_OR_NULL,
-    'user_id': schema.IDENT_OR_NULL,
-    'holder': schema.UUID_OR_NULL,
-    'claim': schema.CLAIM,
-    'avoid': {'type': ['array', 'null'], 'maxItems': MAX_AVOIDED,
-              'items': schema.NAME},
-}
-
-REQUEST_SPEC: dict[str, Any] = {
-    'type': 'object',
-    'additionalProperties': False,
-    'properties': {
-        **ENVELOPE,
-        'memory_mb': schema.INTEGER,
-        'vcpus': schema.INTEGER,
-        'root_gb': schema.INTEGER,
-        'ephemeral_gb': schema.INTEGER,
-        'swap': schema.INTEGER,
-        'vcpu_weight': schema.INTEGER,
-        'rxtx_factor': schema.NUMBER,
-        'name': schema.nullable_text(),
-        'flavorid': schema.nullable_text(),
-        'extra_specs': schema.text_map(1024),
-        'image': {
-            'type': ['object', 'null'],
-            'additionalProperties': False,
-            'properties': {
-                'id': schema.nullable_text(),
-                'properties': schema.text_map(1024),
-                'min_ram': schema.INTEGER,
-                'min_disk': schema.INTEGER,
-            },
-        },
-        'resource_class': schema.nullable_text(minLength=1),
-        'conductor_group': schema.nullable_text(),
-        'shard': schema.nullable_text(),
-        'candidate_nodes': {
-            'type': ['array', 'null'], 'minItems': 1,
-            'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.IDENT,
-        },
-        'ownership': {'enum': [*constants.OWNERSHIPS, None]},
-        'group': {
-            'type': ['object', 'null'],
-            'additionalProperties': False,
-            'required': ['uuid'],
-            'properties': {'uuid': schema.UUID, 'policy': schema.POLICY,
-                           'by': schema.BY, 'segment': schema.INTEGER},
-        },
-    },
-}
-
-
-def omit_keys(*names: str) -> dict[str, Any]:
-    """Return the schemas of the keys of a request spec without some keys."""
-    return {name: value for name, value in REQUEST_SPEC['properties'].items()
-            if name not in names}
-
-
-CREATE_BODY = schema.Validator(REQUEST_SPEC, 'body')
+CREATE_BODY = schema.Validator(specs.REQUEST_SPEC, 'body')
 
 #: The body of POST ?adopt=true.
 ADOPT_BODY = schema.Validator({
-    **REQUEST_SPEC, 'required': ['instance_uuid'],
-    'properties': {**omit_keys('expires_in', 'claim', 'avoid'),
+    **specs.REQUEST_SPEC, 'required': ['instance_uuid'],
+    'properties': {**specs.omit_keys('expires_in', 'claim', 'avoid'),
                    'instance_uuid': schema.UUID}}, 'body')
-
-
-PATCH_BODY = patches.make_body(CHANGEABLE)
-
-PATCH_VALUES = patches.make_values(CHANGEABLE)
-
-
-class Reservation(wtypes.Base):
-    """A node held for an instance; see ``values.Reservation``."""
-
-    instance_uuid = wtypes.text
-    node_uuid = wtypes.text
-    node_name = responses.NULLABLE_TEXT
-    host = responses.NULLABLE_TEXT
-    state = responses.Json(enum=[*constants.STATES])
-    provision_state = wtypes.text
-    resource_class = responses.NULLABLE_TEXT
-    health = responses.NULLABLE_TEXT
-    maintenance = bool
-    project_id = responses.NULLABLE_TEXT
-    user_id = responses.NULLABLE_TEXT
-    request_spec = responses.Json(
-        type='object', properties=omit_keys(*ENVELOPE))
-    # Only of a member of a group; levels and segment only with segments.
-    group = responses.Json(
-        type='object', required=['uuid', 'policy', 'by', 'domain'],
-        properties={
-            'uuid': schema.UUID, 'policy': schema.POLICY, 'by': schema.BY,
-            'levels': responses.LEVELS.schema, 'domain': responses.DOMAIN,
-            'segment': {'type': ['integer', 'null']}})
-    expires_at = responses.NULLABLE_TIME
-    description = responses.NULLABLE_TEXT
-    created_at = responses.Time()
-    updated_at = responses.NULLABLE_TIME
-    # The planned and the open ones of the node, and the number of others. In
-    # lists and groups only if requested.
-    notices = [notices.Notice]
-    more_notices = responses.COUNT
-    links = responses.Json(type='array', items=responses.whole_object(
-        href={'type': 'string', 'format': 'uri'}, rel={'type': 'string'}))
-
-
-# The number of other notices is always next to the notices.
-FIELDS = tuple(attribute.name
-               for attribute in wtypes.list_attributes(Reservation)
-               if attribute.name != 'more_notices')
-
-#: Default fields of reservations in lists and groups. A request spec, or all
-#: notices, may be a thousand times as long as all other fields.
-LIST_FIELDS = tuple(name for name in FIELDS
-                    if name not in ('request_spec', 'notices'))
-
-# Fields that are computed from attributes of a values.Reservation: a function,
-# and the attributes that it reads. All other fields are attributes.
-_COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
-                           tuple[str, ...]]] = {
-    'state': (lambda reservation: reservation.state, ('provision_state',)),
-    'request_spec': (
-        lambda reservation: json.loads(
-            reservation.request_spec),  # type: ignore[arg-type]  # was read
-        ('request_spec',)),
-    'group': (
-        lambda reservation: present_membership(reservation),
-        ('group_uuid', 'group_policy', 'group_by', 'group_segment_levels',
-         'domain', 'segment')),
-    'maintenance': (lambda reservation: bool(reservation.maintenance),
-                    ('maintenance',)),
-    # Only a reserved node has an expiry time.
-    'expires_at': (lambda reservation: reservation.effective_expiry,
-                   ('expires_at', 'provision_state')),
-    'links': (lambda reservation: [{
-        'href': responses.make_url(f'/{reservation.instance_uuid}'),
-        'rel': 'self'}], ('instance_uuid',)),
-}
-
-
-def present_membership(reservation: values.Reservation) -> dict[str, Any]:
-    """Return the group of a reservation as JSON."""
-    group = {'uuid': reservation.group_uuid,
-             'policy': reservation.group_policy, 'by': reservation.group_by}
-    if reservation.group_segment_levels is None:
-        return group | {'domain': reservation.domain}
-    return group | {
-        'levels': json.loads(reservation.group_segment_levels),
-        'domain': json.loads(reservation.domain or 'null'),
-        'segment': reservation.segment}
-
-
-class DryRun(wtypes.Base):
-    """The result of a dry run; see ``dry_runs.dry_run``."""
-
-    matching_nodes = responses.COUNT
-    profiles = [capacity.Profile]
-    explanation = responses.EXPLANATION
-    # Only for a new group.
-    members = responses.ROOM
-    domains = responses.DOMAINS
-    # Only for a new group with segments; the level only if there are too few.
-    segments = responses.ROOM
-    level = wtypes.text
-    # Only if nothing but the quota prevents the hold.
-    quota = responses.QUOTA
-    # Only if there are extra specs that are not compared with nodes.
-    ignored = responses.TEXTS
 
 
 def create_reservation() -> dict[str, Any]:
@@ -269,12 +89,12 @@ def create_reservation() -> dict[str, Any]:
             more = (_make_authorizer(caller, 'delete'),
                     int(segment) if segment else None)
             if dry_run:
-                return present_dry_run(claims.dry_run(
+                return resources.present_dry_run(claims.dry_run(
                     uuid, matcher, request.assignment.project_id, *more))
             return _respond(caller, matcher.spec, *claims.claim_reservation(
                 uuid, matcher, request, *more))
         if dry_run:
-            return present_dry_run(dry_runs.dry_run(
+            return resources.present_dry_run(dry_runs.dry_run(
                 matcher, request.limits, request.group))
         return _respond(
             caller, matcher.spec, *holds.hold_node(matcher, request))
@@ -314,14 +134,14 @@ def _read_request(
         caller: context.RequestContext,
         body: dict[str, Any]) -> tuple[matching.Matcher, obtain.Request]:
     """Return the Matcher of the node in a body, and the request."""
-    assignment = requests.read_permitted_assignment(caller, body)
+    assignment = specs.read_permitted_assignment(caller, body)
     holder = requests.read_holder(body)
-    avoid = requests.read_avoid(caller, body)
-    group = requests.read_membership(body, assignment.project_id)
+    avoid = specs.read_avoid(caller, body)
+    group = specs.read_membership(body, assignment.project_id)
     reach = caller.get_reach('create_restricted')
-    lease = requests.read_lease(reach, body)
-    matcher = requests.make_matcher(
-        reach, assignment.project_id, select_spec(body),
+    lease = specs.read_lease(reach, body)
+    matcher = specs.make_matcher(
+        reach, assignment.project_id, specs.select_spec(body),
         matching.TO_HOLD if body.get('claim') is None else matching.TO_CLAIM,
         avoid)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
@@ -333,18 +153,13 @@ def _read_request(
             reach.project_id if body.get('claim') is None else None))
 
 
-def select_spec(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys of a body that are the request spec."""
-    return {key: value for key, value in body.items() if key not in ENVELOPE}
-
-
 def _adopt_node(caller: context.RequestContext) -> dict[str, Any]:
     """Make a reservation of the node that carries an instance."""
     caller.authorize('adopt')
     body = requests.read_body(ADOPT_BODY)
     assignment = requests.read_fields(values.Assignment, body)
-    group = requests.read_membership(body, assignment.project_id)
-    spec = request_spec.RequestSpec.from_server(select_spec(body))
+    group = specs.read_membership(body, assignment.project_id)
+    spec = request_spec.RequestSpec.from_server(specs.select_spec(body))
     return _respond(caller, spec, *adoption.adopt_instance(
         body['instance_uuid'], spec, assignment,
         requests.read_holder(body), group))
@@ -372,7 +187,7 @@ def list_reservations() -> dict[str, Any]:
         raise exception.NotAuthorized(
             f'project_id: only system-scope and service callers may list '
             f'reservations of another project; got "{query["project_id"]}"')
-    fields = pop_fields(query) or LIST_FIELDS
+    fields = pop_fields(query) or resources.LIST_FIELDS
     limit, order = responses.pop_limit(query), pop_order(query)
     after = markers.decode(
         query.pop('marker', None), order,
@@ -382,13 +197,13 @@ def list_reservations() -> dict[str, Any]:
     if 'group' in query:
         query['group_uuid'] = query.pop('group').lower()
     if 'expires_before' in query:
-        query['expires_before'] = read_moment(
+        query['expires_before'] = requests.read_moment(
             'expires_before', query['expires_before'])
     # One more row than the limit shows whether there is a next page. A stored
     # request spec is at most twice as long as in a response.
     rows = lookup.find_reservations(
         lookup.Filters(reach, **query), order, after, limit + 1,
-        _list_attributes(fields), room=2 * responses.MAX_PAGE)
+        resources.list_attributes(fields), room=2 * responses.MAX_PAGE)
     return responses.make_page(
         'reservations', rows, limit, _make_presenter(caller, rows, fields),
         lambda last: markers.encode(order, lookup.get_position(last, order)))
@@ -396,7 +211,7 @@ def list_reservations() -> dict[str, Any]:
 
 def show_reservation(instance_uuid: str) -> dict[str, Any]:
     """GET /v1/reservations/{instance_uuid}"""
-    fields = pop_fields(requests.read_query(SHOW_QUERY)) or FIELDS
+    fields = pop_fields(requests.read_query(SHOW_QUERY)) or resources.FIELDS
     caller = requests.get_caller()
     reservation = expiry.get_or_purge(
         instance_uuid, _make_authorizer(caller, 'get'))
@@ -406,7 +221,7 @@ def show_reservation(instance_uuid: str) -> dict[str, Any]:
 def update_reservation(instance_uuid: str) -> dict[str, Any]:
     """PATCH /v1/reservations/{instance_uuid}"""
     actor, caller, reach = _identify_writer()
-    changes = read_changes(requests.read_body(PATCH_BODY), reach)
+    changes = specs.read_changes(requests.read_body(PATCH_BODY), reach)
     if reach.is_limited and 'host' in changes:
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may change the host '
@@ -441,25 +256,19 @@ def _make_authorizer(caller: context.RequestContext,
             reservation.instance_uuid))
 
 
-def _list_attributes(fields: Iterable[str]) -> set[str]:
-    """Return the attributes of a values.Reservation that fields need."""
-    return {attribute for name in fields for attribute in (
-        ('node_id', 'has_notices') if name == 'notices'
-        else _COMPUTED[name][1] if name in _COMPUTED else (name,))}
-
-
 def _make_presenter(caller: context.RequestContext,
                     rows: Iterable[values.Reservation],
-                    fields: Iterable[str] = FIELDS
+                    fields: Iterable[str] = resources.FIELDS
                     ) -> Callable[[values.Reservation], dict[str, Any]]:
     """Return a function that returns one of some reservations as JSON.
 
     Their notices are read at once, as far as the caller may see them.
 
-    :param fields: see ``present_reservation``.
+    :param fields: see ``resources.present_reservation``.
     """
     if 'notices' not in fields:
-        return lambda reservation: present_reservation(reservation, fields)
+        return lambda reservation: resources.present_reservation(
+            reservation, fields)
     reach = caller.get_reach('notices')
     node_ids = [row.node_id for row in rows if row.node_id is not None
                 and row.has_notices in (None, True)]
@@ -467,65 +276,9 @@ def _make_presenter(caller: context.RequestContext,
     by_node = (notice_lookup.find_on_nodes(node_ids, reach) if node_ids
                else {})
     return lambda reservation: {
-        **present_reservation(reservation, fields),
-        **notices.present_on_node(by_node.get(
+        **resources.present_reservation(reservation, fields),
+        **resources.present_on_node(by_node.get(
             reservation.node_id or 0, values.NodeNotices()), reach)}
-
-
-def present_reservation(reservation: values.Reservation,
-                        fields: Iterable[str] = FIELDS) -> dict[str, Any]:
-    """Return a reservation as JSON.
-
-    :param fields: names of the fields to show; links are always shown, and
-        notices only by ``_make_presenter``.
-    """
-    names = {*fields, 'links'} - {'notices'}
-    if reservation.group_uuid is None:
-        names.discard('group')
-    return responses.make_json(Reservation, {
-        name: _COMPUTED[name][0](reservation) if name in _COMPUTED
-        else getattr(reservation, name) for name in names})
-
-
-def present_dry_run(result: dry_runs.DryRun) -> dict[str, Any]:
-    """Return the result of a dry run as JSON.
-
-    The domains of a group may occupy half of the response, and the profiles
-    the rest.
-    """
-    verdict = result.verdict
-    items = responses.present_verdict(verdict) | {
-        'matching_nodes': verdict.matching_nodes, 'profiles': []}
-    if verdict.domains is not None:
-        items['domains'] = responses.fit_rows(
-            verdict.domains,
-            lambda domain: {'value': domain[0], 'nodes': domain[1]},
-            responses.MAX_PAGE // 2)
-    if verdict.quota is not None:
-        items['quota'] = vars(verdict.quota)
-    response = responses.make_json(DryRun, items)
-    response['profiles'] = responses.fit_rows(
-        result.profiles,
-        lambda profile: responses.make_json(capacity.Profile, profile),
-        responses.MAX_PAGE - responses.count_bytes(response))
-    return response
-
-
-def read_changes(operations: list[dict[str, Any]],
-                 reach: values.Ownership = values.ALL) -> dict[str, Any]:
-    """Return the changes of a JSON Patch.
-
-    :param operations: validated by ``PATCH_BODY``.
-    :param reach: that of the caller. A project-scoped caller must keep a lease
-        if [reservations] require_lease is set.
-    :returns: see ``updates.update_reservation``.
-    :raises: InvalidInput.
-    """
-    changes = patches.read_values(operations, PATCH_VALUES, ('host',))
-    if 'expires_in' in changes:
-        changes['lease'] = requests.check_lease(
-            changes.pop('expires_in'), reach)
-    return changes
 
 
 def pop_fields(query: dict[str, Any]) -> list[str] | None:
@@ -538,23 +291,11 @@ def pop_fields(query: dict[str, Any]) -> list[str] | None:
         return None
     names = list(dict.fromkeys(name.strip() for name in text.split(',')))
     for name in names:
-        if name not in FIELDS:
+        if name not in resources.FIELDS:
             raise exception.InvalidInput(
-                'fields', f'must be one of {", ".join(FIELDS)}, or several of '
-                          f'them, separated by commas', got=name)
+                'fields', f'must be one of {", ".join(resources.FIELDS)}, or '
+                          f'several of them, separated by commas', got=name)
     return names
-
-
-def read_moment(field: str, text: str) -> int | datetime.datetime:
-    """Parse a time in a query.
-
-    :returns: seconds from now, or a time in UTC without a time zone.
-    :raises: InvalidInput.
-    """
-    if re.fullmatch('[0-9]{1,9}', text):
-        return int(text)
-    return requests.parse_time(
-        field, text, 'a number of seconds, at most 999999999, or ')
 
 
 def pop_order(query: dict[str, Any]) -> dict[str, str]:

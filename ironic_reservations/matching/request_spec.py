@@ -93,7 +93,7 @@ class RequestSpec:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any], match: str = 'at_least',
                   required: bool = True) -> 'RequestSpec':
-        """Parse the keys of ``api.reservations.REQUEST_SPEC``.
+        """Parse the keys of ``api.specs.REQUEST_SPEC``.
 
         :param match: ``exact`` or ``at_least``, unless the request overrides
             it (``[reservations] match``).

@@ -16,7 +16,7 @@ import pytest
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
-from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
@@ -30,7 +30,7 @@ from tests.core import strategies
 
 def dry_run(matcher):
     """Dry-run a request without limits."""
-    return reservations.present_dry_run(
+    return resources.present_dry_run(
         dry_runs.dry_run(matcher, quotas.Limits()))
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations import values
-from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.db import models
 from ironic_reservations.fleet import counts
@@ -78,7 +78,7 @@ def refuse(call, *args, **kwargs):
 
 
 def dry_run(limits, members=None, group=None, **body):
-    return reservations.present_dry_run(dry_runs.dry_run(
+    return resources.present_dry_run(dry_runs.dry_run(
         matcher(**body), quotas.Limits(A, limits), group, members))
 
 

@@ -17,6 +17,7 @@ from ironic_reservations.api import hosts
 from ironic_reservations.api import notices
 from ironic_reservations.api import pools
 from ironic_reservations.api import reservations as api
+from ironic_reservations.api import resources
 from ironic_reservations.api import version
 
 EXAMPLE = pathlib.Path(
@@ -454,13 +455,13 @@ def test_vendor_hook(ironic, pool, node_class):
                  *groups.CREATE_BODY.schema['properties']}),
     (sdk.Host, {attribute.name for attribute in hosts.Host._wsme_attributes}),
     (sdk.Notice, {attribute.name
-                  for attribute in notices.Notice._wsme_attributes}),
+                  for attribute in resources.Notice._wsme_attributes}),
     (sdk.Pool, {*(attribute.name
                   for attribute in pools.Pool._wsme_attributes),
                 *pools.CREATE_BODY.schema['properties']}),
     (sdk.Profile, {
         attribute.name
-        for attribute in capacity.Profile._wsme_attributes})])
+        for attribute in resources.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())
     # They are only stored, or used by compute services only; the library

@@ -32,8 +32,10 @@ from ironic_reservations.api import groups
 from ironic_reservations.api import hosts
 from ironic_reservations.api import notices
 from ironic_reservations.api import reservations
+from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import routes
+from ironic_reservations.api import specs
 from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import exporter
@@ -127,7 +129,7 @@ ONE_GROUP = attributes(groups.Group) - {'members', 'domains', 'segments'}
 
 @pytest.mark.parametrize(('method', 'path', 'place', 'schema'), [
     ('POST', COLLECTION, 'query', reservations.CREATE_QUERY.schema),
-    ('POST', COLLECTION, 'body', reservations.REQUEST_SPEC),
+    ('POST', COLLECTION, 'body', specs.REQUEST_SPEC),
     ('GET', COLLECTION, 'query', reservations.LIST_QUERY.schema),
     ('GET', ONE, 'query', reservations.SHOW_QUERY.schema),
     ('PATCH', ONE, 'query', reservations.WRITE_QUERY.schema),
@@ -163,8 +165,8 @@ def test_request_parameters_of_a_new_group():
 
 @pytest.mark.parametrize(('method', 'path', 'names'), [
     ('POST', COLLECTION, {
-        *attributes(reservations.Reservation), *EXPLANATION, *QUOTA,
-        *attributes(reservations.DryRun) - DRY_RUN_OF_GROUP}),
+        *attributes(resources.Reservation), *EXPLANATION, *QUOTA,
+        *attributes(resources.DryRun) - DRY_RUN_OF_GROUP}),
     ('POST', GROUPS, ONE_GROUP | {'ignored', 'level'} | paths({
         'members': [{'wanted': 8, 'available': 5}],
         'segments': [{'wanted': 4, 'available': 3}],
@@ -174,12 +176,12 @@ def test_request_parameters_of_a_new_group():
     ('GET', GROUP, ONE_GROUP),
     ('DELETE', GROUP, set()),
     ('GET', COLLECTION, {'reservations', 'next'}),
-    ('GET', ONE, {*attributes(reservations.Reservation)}),
+    ('GET', ONE, {*attributes(resources.Reservation)}),
     ('PATCH', ONE, set()),
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
-     {'capacity', 'next', *attributes(capacity.Profile)}),
-    ('GET', NOTICES, {'notices', 'next', *attributes(notices.Notice)}),
+     {'capacity', 'next', *attributes(resources.Profile)}),
+    ('GET', NOTICES, {'notices', 'next', *attributes(resources.Notice)}),
     ('POST', NOTICES, {'notices'}),
     ('PATCH', NOTICE, {'notices'}),
     ('GET', HOSTS, {'hosts', 'next', *attributes(hosts.Host)}),

@@ -14,6 +14,7 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations.api import reservations
+from ironic_reservations.api import specs
 from ironic_reservations.matching import request_spec
 from tests.common import request_keys
 from tests.unit import strategies
@@ -28,7 +29,7 @@ BODY = {
 
 
 def parse(body):
-    return request_spec.RequestSpec.from_dict(reservations.select_spec(body))
+    return request_spec.RequestSpec.from_dict(specs.select_spec(body))
 
 
 def identity(body):
@@ -199,7 +200,7 @@ def test_null_is_absent(body, data):
     except exception.InvalidInput:
         hypothesis.assume(False)
     absent = sorted(
-        reservations.REQUEST_SPEC['properties'].keys() - body.keys())
+        specs.REQUEST_SPEC['properties'].keys() - body.keys())
     names = data.draw(st.sets(st.sampled_from(absent)) if absent
                       else st.just(()))
     assert identity({**body, **dict.fromkeys(names)}) == expected

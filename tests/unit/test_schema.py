@@ -28,6 +28,7 @@ from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
 from ironic_reservations.api import schema
+from ironic_reservations.api import specs
 from tests.common import request_keys
 from tests.unit import strategies
 
@@ -142,13 +143,13 @@ anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats()
     | st.text(st.characters()),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(list(reservations.REQUEST_SPEC['properties']))
+        st.sampled_from(list(specs.REQUEST_SPEC['properties']))
         | st.text(st.characters()), inner, max_size=4),
     max_leaves=12)
 # JSON in which at most one value is invalid.
 nearly = st.builds(
     lambda body, key, value: {**body, key: value}, strategies.requests(),
-    st.sampled_from(list(reservations.REQUEST_SPEC['properties'])), anything)
+    st.sampled_from(list(specs.REQUEST_SPEC['properties'])), anything)
 
 
 @hypothesis.given(anything | nearly)
