@@ -36,6 +36,9 @@ DENIALS = 3
 #: Prefixes of the constraints that the host has added to the user's.
 _PARTITION = ('conductor_group=', 'shard=')
 
+#: Maximum number of unknown nodes that a fault names, as Nova cuts it.
+_MAX_UNKNOWN = 5
+
 #: The path of reservations, and below it those of host leases and notices.
 RESERVATIONS, HOSTS, NOTICES = '/reservations', '/hosts', '/notices'
 
@@ -133,7 +136,8 @@ class NoNode(Failure):
         numbers of nodes, or how the operator has split the fleet.
         """
         if unknown := self.explanation.get('unknown_nodes'):
-            return f'no node has the name or UUID {", ".join(unknown)}'
+            return ('no node has the name or UUID '
+                    + ', '.join(unknown[:_MAX_UNKNOWN]))
         nearest = self.explanation.get('nearest')
         names = [cause['by'] for cause in (
                      [nearest] if nearest

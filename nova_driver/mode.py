@@ -48,8 +48,8 @@ LISTED = 50
 
 #: Prefix of the names of compute nodes in per-node mode, as a regular
 #: expression of the database: a host that never had any reads no deleted
-#: instance.
-_UUID = '^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-'
+#: instance. Ironic also accepts UUIDs without dashes.
+_UUID = '^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}'
 
 
 class Mode:

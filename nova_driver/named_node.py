@@ -105,8 +105,8 @@ def has_nodes(body: dict[str, Any]) -> bool:
     return any(
         isinstance(metadata, dict) and _METADATA in metadata for metadata in (
             body.get('metadata'), body.get('meta'),
-            *(value.get('metadata') for value in body.values()
-              if isinstance(value, dict))))
+            *(body[name].get('metadata') for name in ('server', 'rebuild')
+              if isinstance(body.get(name), dict))))
 
 
 def accepts_hostname(req: wsgi.Request) -> bool:

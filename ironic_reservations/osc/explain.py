@@ -112,7 +112,7 @@ class ExplainReservation(output.ShowOne):
             return columns | dict(zip(*create.show_dry_run(
                 self, client.PATH, body, auth=auth), strict=True))
         except (exceptions.CommandError, exc.NotFound, exc.Conflict) as error:
-            if 'claim' not in body:
+            if 'claim' not in body or isinstance(error, client.NoPlugin):
                 raise
             return {'claim': client.format_error(error), 'matching_nodes': 0}
 

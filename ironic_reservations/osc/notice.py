@@ -122,11 +122,12 @@ def _create(cmd: command.Command, args: argparse.Namespace,
             f'failed builds of compute services, and the node has no '
             f'reservation, or [reservations] avoid_failed or '
             f'avoid_failed_nodes forbids it. Give another category.')
-    _check_effect(response['notices'], body.get('cordon'))
+    _check_effect(response['notices'], body.get(
+        'cordon', constants.NOTICE_KINDS[body['kind']]))
     return _format_notices(response['notices'], COLUMNS)
 
 
-def _check_effect(notices: list[client.Data], cordon: bool | None) -> None:
+def _check_effect(notices: list[client.Data], cordon: bool) -> None:
     """Refuse notices of an earlier request that were closed or changed.
 
     :param cordon: whether the request is for cordons.

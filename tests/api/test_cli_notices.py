@@ -214,6 +214,14 @@ def test_repeat_of_a_closed_report(ironic, nodes, cli):
     assert 'has no effect on nt-0 (closed). ' in get_error(cli(*report))
 
 
+def test_repeat_of_a_cordon_by_default(ironic, nodes, cli):
+    create = ('notice', 'create', '--kind', 'maintenance', 'nt-0', '--uuid',
+              UNKNOWN)
+    get_output(cli(*create))
+    get_output(cli('notice', 'set', UNKNOWN, '--no-cordon'))
+    assert 'has no effect on nt-0 (no cordon). ' in get_error(cli(*create))
+
+
 @pytest.mark.parametrize(('args', 'message'), [
     ('', 'No notices found.'),
     ('--state open --ticket T', 'No notices found with state open, ticket T.'),

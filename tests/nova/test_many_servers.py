@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 import types
+import uuid
 
 import fixtures
 from nova import context
@@ -255,6 +256,17 @@ class TestStart(TestCase):
                                   staticmethod(record)):
             mode.find_left_behind('compute-1', dict)
         self.assertEqual([0], [len(page) for page in pages])
+
+    def test_deleted_server_of_a_node_without_dashes(self):
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        self.delete(server)
+        instance = objects.Instance.get_by_uuid(
+            context.get_admin_context(read_deleted='yes'), server['id'])
+        instance.node, instance.compute_id = uuid.uuid4().hex, 0
+        instance.save()
+        self.assertEqual({server['id']}, mode.find_left_behind(
+            'compute-1', lambda: {server['id']}))
 
     def test_power_states_after_the_start(self):
         """An interrupted stop is completed, and its result is read."""

@@ -134,6 +134,9 @@ class TestNamedNode(faults.TestCase):
             self.assertEqual(refusal, refuse(path, **body), path)
         self.assertEqual(refusal, refuse(
             f'{own}/metadata/{KEY}', user.api_put, meta=metadata))
+        # This is metadata of an image.
+        self.assertFalse(named_node.has_nodes({
+            'createImage': {'name': 'x', 'metadata': metadata}}))
         user.api_post(f'{own}/metadata', {'metadata': {'other': 'one'}})
         self.assertEqual({**metadata, 'other': 'one'},
                          self.api.get_server(server['id'])['metadata'])
