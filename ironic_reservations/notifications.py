@@ -23,7 +23,6 @@ from oslo_log import log
 from oslo_utils import timeutils
 
 from ironic_reservations import conf
-from ironic_reservations import values
 
 if typing.TYPE_CHECKING:
     import oslo_messaging
@@ -61,45 +60,12 @@ POOL_FIELDS = ('uuid', 'project_id', 'policy', 'by', 'description',
 _Notification = tuple[dict[str, Any], str, dict[str, Any]]
 
 
-def send(action: str, reservation: values.Reservation) -> None:
-    """Queue a notification of a reservation.
-
-    :param action: ``create``, ``update``, ``delete`` or ``expire``.
-    """
-    _queue(action, 'ReservationPayload', {
-        **{name: getattr(reservation, name) for name in FIELDS},
-        'expires_at': reservation.effective_expiry})
-
-
-def send_notice(action: str, notice: values.Notice,
-                project_id: str | None, instance_uuid: str | None) -> None:
-    """Queue a notification of a notice.
-
-    :param action: ``notice.create`` or ``notice.update``.
-    :param project_id: project that has reserved the node, or None.
-    :param instance_uuid: instance for which it is reserved, or None.
-    """
-    _queue(action, 'ReservationNoticePayload', {
-        **{name: getattr(notice, name) for name in NOTICE_FIELDS},
-        'project_id': project_id, 'instance_uuid': instance_uuid,
-        'is_shown_to_project': notice.is_shown_to(project_id)})
-
-
-def send_pool(action: str, pool: values.Pool, node_uuids: list[str]) -> None:
-    """Queue a notification of a pool.
-
-    :param action: ``create``, ``update`` or ``delete``.
-    :param node_uuids: of its nodes.
-    """
-    _queue(f'pool.{action}', 'ReservationPoolPayload', {
-        **{name: getattr(pool, name) for name in POOL_FIELDS},
-        'node_uuids': node_uuids})
-
-
-def _queue(action: str, name: str, values: dict[str, Any]) -> None:
+def send(action: str, name: str, values: dict[str, Any]) -> None:
     """Queue a notification if the configuration enables them.
 
+    :param action: the part of its name that tells what has happened.
     :param name: name of the payload.
+    :param values: its attributes.
     """
     if conf.CONF.notification_level not in LEVELS:
         return

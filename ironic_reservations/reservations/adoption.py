@@ -123,8 +123,8 @@ def _write(run: transaction.Run, instance_uuid: str,
                     {**changes, 'lease': None}, reservation.host))
             reservation = tx.read_reservation(
                 reservation_rows.is_instance(instance_uuid))
-            tx.emit(events.ADOPTED if is_new else events.CHANGED,
-                    reservation)
+            tx.emit(events.OfReservation(
+                events.ADOPTED if is_new else events.CHANGED, reservation))
         return reservation
     except db_exc.DBDuplicateEntry:
         # A concurrent request has created the group, or there is a stale row

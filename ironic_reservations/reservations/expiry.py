@@ -169,7 +169,7 @@ def _expire(reservation: values.Reservation, waits: bool = True) -> bool:
 
 
 def _remove(reservation: values.Reservation, ended_by: str,
-            event: events.Event,
+            kind: events.Kind,
             delete: Callable[[values.Reservation], sa.Delete],
             release: Callable[[values.Reservation],
                               tuple[sa.Update, Any]] | None = None,
@@ -190,7 +190,7 @@ def _remove(reservation: values.Reservation, ended_by: str,
                     tx.write_node(*release(reservation), waits=waits)
                 delete_rows(tx, delete(reservation), [reservation],
                             ended_by, transaction.NodeLost)
-                tx.emit(event, reservation)
+                tx.emit(events.OfReservation(kind, reservation))
         except transaction.NodeLost:
             return False
         return True

@@ -98,6 +98,6 @@ def _read_group(tx: transaction.Transaction, group: values.Group,
     row = tx.execute(group_rows.select_group(group.uuid)).one()
     for member in members:
         if member.id in renewed_ids:
-            tx.emit(events.RENEWED, member)
+            tx.emit(events.OfReservation(events.RENEWED, member))
     return dataclasses.replace(values.Group(**row._mapping),
                                members=members)

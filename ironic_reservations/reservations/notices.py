@@ -310,7 +310,7 @@ def _make_columns(request: Request, number: int, node: targets.Target,
         'created_by': request.created_by, 'request_digest': request.digest}
 
 
-def _read_back(tx: transaction.Transaction, event: events.Event,
+def _read_back(tx: transaction.Transaction, kind: events.Kind,
                *where: sa.ColumnElement[bool]) -> list[values.Notice]:
     """Return notices as they are in the transaction, and emit their events.
 
@@ -322,9 +322,9 @@ def _read_back(tx: transaction.Transaction, event: events.Event,
         notice_rows.select_holders([notice.node_id for notice in notices]))}
     for notice in notices:
         holder = holders.get(notice.node_id)
-        tx.emit_notice(event, notice, *(
+        tx.emit(events.OfNotice(kind, notice, *(
             (holder.project_id, holder.instance_uuid) if holder
-            else (None, None)))
+            else (None, None))))
     return notices
 
 

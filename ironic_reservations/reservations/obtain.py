@@ -128,15 +128,15 @@ def hold_picks(run: transaction.Run, matcher: matching.Matcher,
                     tx.record_end([pick.source], 'claim')
                     tx.write_one(
                         reservation_rows.delete_unmoved_rows(pick.source))
-                    tx.emit(events.CLAIMED, pick.source)
+                    tx.emit(events.OfReservation(events.CLAIMED, pick.source))
             reservations = _insert(tx, [_make_reservation(
                 matcher, request, pick, now,
                 {**place.make_columns(group_id, pick.node, pick.segment),
                  **place.describe_group()}) for pick in picks])
             request.limits.verify(tx, [pick.node for pick in picks],
                                   matcher.spec)
-            for reservation in reservations:
-                tx.emit(events.HELD, reservation)
+            tx.emit(*(events.OfReservation(events.HELD, reservation)
+                      for reservation in reservations))
             yield tx, reservations
     except db_exc.DBDuplicateEntry:
         # An instance already holds a node, a concurrent request has created

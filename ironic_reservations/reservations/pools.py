@@ -22,6 +22,7 @@ from typing import Any
 from oslo_db import exception as db_exc
 import sqlalchemy as sa
 
+from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
@@ -156,12 +157,12 @@ def read_back(tx: transaction.Transaction, action: str,
 
     Write nothing after it: see ``Transaction.read_reservation``.
 
-    :param action: see ``events.emit_pool``; also ``arrivals``,
-        ``departures`` and ``losses``.
+    :param action: see ``events.OfPool``; also ``arrivals``, ``departures`` and
+        ``losses``.
     :raises: ConcurrentChange if it has just expired.
     """
     for pool in _read(where, execute=tx.execute):
-        tx.emit_pool(action, pool, arrivals, departures, losses)
+        tx.emit(events.OfPool(action, pool, arrivals, departures, losses))
         return pool
     raise transaction.ConcurrentChange()
 
@@ -352,9 +353,9 @@ def delete_rows(run: transaction.Run, pool: values.Pool) -> None:
     with transaction.begin(run) as tx:
         tx.execute(pool_rows.delete_nodes(pool.id))
         tx.write_one(pool_rows.delete_pool(pool))
-        tx.emit_pool(
+        tx.emit(events.OfPool(
             'delete', pool, departures=[row.node_uuid for row in nodes],
-            losses=[row.node_uuid for row in nodes if row.is_lost])
+            losses=[row.node_uuid for row in nodes if row.is_lost]))
 
 
 def purge(uuid: str | None = None,

@@ -97,4 +97,4 @@ def write_release(run: transaction.Run,
             tx, reservation_rows.delete_unmoved_rows(*reservations),
             reservations, 'release')
         for reservation in reservations:
-            tx.emit(events.RELEASED, reservation)
+            tx.emit(events.OfReservation(events.RELEASED, reservation))

@@ -224,20 +224,13 @@ def write_first(choices: Iterable[Choice], write: Callable[[Choice], Result]
 class Transaction:
     """A transaction that writes: see ``begin``.
 
-    :ivar events: pairs of an event and its Reservation, to emit after the
-        COMMIT.
-    :ivar notice_events: the same for notices; see ``events.emit_notice``.
-    :ivar pool_events: the same for pools; see ``events.emit_pool``.
+    :ivar events: to emit after the COMMIT.
     """
 
     def __init__(self, connection: sa.Connection, actor: values.Actor
                  ) -> None:
         self.connection = connection
-        self.events: list[tuple[events.Event, values.Reservation]] = []
-        self.notice_events: list[tuple[events.Event, values.Notice,
-                                       str | None, str | None]] = []
-        self.pool_events: list[tuple[str, values.Pool, Sequence[str],
-                                     Sequence[str], Sequence[str]]] = []
+        self.events: list[events.Event] = []
         self._actor, self._passed_fence = actor, False
 
     def execute(self, statement: sa.Executable, parameters: Any = None
@@ -312,21 +305,9 @@ class Transaction:
             return values.Reservation(**row._mapping)
         raise ConcurrentChange()
 
-    def emit(self, event: events.Event, reservation: values.Reservation
-             ) -> None:
-        """Emit an event after the transaction is committed."""
-        self.events.append((event, reservation))
-
-    def emit_notice(self, event: events.Event, notice: values.Notice,
-                    project_id: str | None, instance_uuid: str | None) -> None:
-        """Emit an event of a notice after the transaction is committed."""
-        self.notice_events.append((event, notice, project_id, instance_uuid))
-
-    def emit_pool(self, action: str, pool: values.Pool,
-                  arrivals: Sequence[str] = (), departures: Sequence[str] = (),
-                  losses: Sequence[str] = ()) -> None:
-        """Report a change of a pool after the transaction is committed."""
-        self.pool_events.append((action, pool, arrivals, departures, losses))
+    def emit(self, *new: events.Event) -> None:
+        """Emit events after the transaction is committed."""
+        self.events += new
 
     def record_end(self, reservations: Sequence[values.Reservation],
                    ended_by: str) -> None:
@@ -402,23 +383,15 @@ def begin(run: Run) -> Iterator[Transaction]:
             _record_pools(transaction)
             LOG.warning(
                 'The response to a COMMIT was lost; retrying, which finds out '
-                'what was committed for %s', ', '.join(dict.fromkeys((
-                    *(f'instance {reservation.instance_uuid}'
-                      for _, reservation in transaction.events),
-                    *(f'notice {notice.uuid}'
-                      for _, notice, *_ in transaction.notice_events),
-                    *(f'pool {pool.uuid}'
-                      for _, pool, *_ in transaction.pool_events)))))
+                'what was committed for %s', ', '.join(dict.fromkeys(
+                    event.subject for event in transaction.events)))
         raise
-    for event, reservation in transaction.events:
-        if event in (events.RELEASED, events.EXPIRED):
-            counts.record_release(reservation.node_id)
-        events.emit(event, reservation)
-    for notice_event in transaction.notice_events:
-        events.emit_notice(*notice_event)
     _record_pools(transaction)
-    for pool_event in transaction.pool_events:
-        events.emit_pool(*pool_event)
+    for event in transaction.events:
+        if isinstance(event, events.OfReservation) and event.kind in (
+                events.RELEASED, events.EXPIRED):
+            counts.record_release(event.reservation.node_id)
+        event.emit()
 
 
 def find_time(name: str, time: values.Time | None, now: datetime.datetime
@@ -458,8 +431,8 @@ def delete_old(time: sa.Column[Any], days: int) -> int:
 
 def _record_pools(tx: Transaction) -> None:
     """Make the next request count the fleet if nodes have joined or left."""
-    if any(arrivals or departures
-           for _, _, arrivals, departures, _ in tx.pool_events):
+    if any(isinstance(event, events.OfPool)
+           and (event.arrivals or event.departures) for event in tx.events):
         counts.record_pools()
 
 

@@ -48,13 +48,13 @@ def update_reservation(
             raise lookup.make_not_found(instance_uuid)
         if 'lease' in changes:
             check_lease(reservation, reach)
-        return write_changes(run, reservation, changes, _find_event(changes),
+        return write_changes(run, reservation, changes, _find_kind(changes),
                              reservation.host)
 
     return transaction.run_request(attempt, actor)
 
 
-def _find_event(changes: Mapping[str, Any]) -> events.Event:
+def _find_kind(changes: Mapping[str, Any]) -> events.Kind:
     """Return the event that describes changes best."""
     if 'host' in changes:
         return events.MOVED
@@ -62,7 +62,7 @@ def _find_event(changes: Mapping[str, Any]) -> events.Event:
 
 
 def write_changes(run: transaction.Run, reservation: values.Reservation,
-                  changes: Mapping[str, Any], event: events.Event,
+                  changes: Mapping[str, Any], kind: events.Kind,
                   host: object = reservation_rows.ANY_HOST
                   ) -> values.Reservation:
     """Change a reservation that has not expired, in one transaction.
@@ -78,7 +78,7 @@ def write_changes(run: transaction.Run, reservation: values.Reservation,
             if 'lease' in changes else None, changes, host))
         reservation = tx.read_reservation(
             reservation_rows.column_is('id', reservation.id))
-        tx.emit(event, reservation)
+        tx.emit(events.OfReservation(kind, reservation))
     return reservation
 
 

@@ -18,7 +18,6 @@ PAGE = ROOT / 'doc/source/explanation/security.rst'
 PROGRAM = """
 import sys
 import threading
-import types
 
 import oslo_messaging
 
@@ -39,8 +38,7 @@ listener = oslo_messaging.get_notification_listener(
     [oslo_messaging.Target(topic='ironic_versioned_notifications')],
     [Endpoint()], executor='threading')
 listener.start()
-notifications.send('create', types.SimpleNamespace(
-    **dict.fromkeys((*notifications.FIELDS, "effective_expiry"))))
+notifications.send('create', 'ReservationPayload', {})
 arrived.wait(10)
 listener.stop()
 """
