@@ -26,6 +26,17 @@ class Owned(typing.Protocol):
     def node_owner(self) -> str | None: ...
 
 
+class Resource(Owned, typing.Protocol):
+    """What a request names, with its title for errors."""
+
+    @property
+    def title(self) -> str: ...
+
+
+def allow_all(target: Resource) -> None:
+    """Authorize every caller: the default of functions that authorize."""
+
+
 class RequestContext(context.RequestContext):
     """The identity of the caller, which the authentication has checked.
 

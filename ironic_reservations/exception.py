@@ -47,6 +47,11 @@ class NotAuthorized(ReservationsError):
 class NotFound(ReservationsError):
     """There is no such object, or the caller may not see it."""
 
+    @classmethod
+    def of(cls, title: str) -> 'NotFound':
+        """Return the error for an object, such as ``group UUID``."""
+        return cls(f'No {title} could be found.')
+
 
 class Conflict(ReservationsError):
     """The state of the object or of its node forbids the call."""

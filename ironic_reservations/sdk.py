@@ -413,6 +413,9 @@ def _get_uuid(value: Any) -> str:
     return ident
 
 
+_Whole = TypeVar('_Whole', Group, Pool)
+
+
 class Proxy(proxy.Proxy):
     """The calls, which take objects or their UUIDs."""
 
@@ -628,7 +631,7 @@ class Proxy(proxy.Proxy):
             ``response.json()['members']``.
         """
         attrs.setdefault('uuid', str(uuid.uuid4()))
-        return self._complete_group(self._create(
+        return self._complete(self._create(
             Group, members=members, request=request, **attrs))
 
     def groups(self, **query: Any) -> Iterator[Group]:
@@ -640,25 +643,18 @@ class Proxy(proxy.Proxy):
 
         :raises: NotFoundException.
         """
-        return self._complete_group(self._get(Group, group))
+        return self._complete(self._get(Group, group))
 
-    def _complete_group(self, group: Group) -> Group:
-        """Add the members for which the response had no room."""
-        while query := text.parse_next_link(group.next):
-            page = self._get_resource(Group, group.id).fetch(
+    def _complete(self, whole: _Whole) -> _Whole:
+        """Add the members or nodes for which the response had no room."""
+        name: str = 'reservations' if isinstance(whole, Group) else 'nodes'
+        while query := text.parse_next_link(whole.next):
+            page: Any = self._get_resource(type(whole), whole.id).fetch(
                 self, **cast(dict[str, Any], query))
-            group.reservations = [*group.reservations, *page.reservations]
-            group.next = page.next
-        return group
-
-    def _complete_pool(self, pool: Pool) -> Pool:
-        """Add the nodes for which the response had no room."""
-        while query := text.parse_next_link(pool.next):
-            page = self._get_resource(Pool, pool.id).fetch(
-                self, **cast(dict[str, Any], query))
-            pool.nodes = [*pool.nodes, *page.nodes]
-            pool.next = page.next
-        return pool
+            setattr(whole, name, [*getattr(whole, name),
+                                  *getattr(page, name)])
+            whole.next = page.next
+        return whole
 
     def renew_group(self, group: Group | str,
                     expires_in: int | None) -> Group:
@@ -667,13 +663,13 @@ class Proxy(proxy.Proxy):
         :param expires_in: seconds from now; None for no expiry.
         :raises: ConflictException if no reserved member is without a host.
         """
-        return self._complete_group(self._get_resource(Group, group).update(
+        return self._complete(self._get_resource(Group, group).update(
             self, _make_patch(expires_in=expires_in)))
 
     def describe_group(self, group: Group | str,
                        description: str | None) -> Group:
         """Change or remove the description of a group."""
-        return self._complete_group(self._get_resource(Group, group).update(
+        return self._complete(self._get_resource(Group, group).update(
             self, _make_patch(description=description)))
 
     def release_group(self, group: Group | str,
@@ -696,7 +692,7 @@ class Proxy(proxy.Proxy):
         :raises: HttpException, 422, as of ``create_group``.
         """
         attrs.setdefault('uuid', str(uuid.uuid4()))
-        return self._complete_pool(self._create(
+        return self._complete(self._create(
             Pool, project_id=project_id, members=members, request=request,
             **attrs))
 
@@ -712,14 +708,14 @@ class Proxy(proxy.Proxy):
 
         :raises: NotFoundException.
         """
-        return self._complete_pool(self._get(Pool, pool))
+        return self._complete(self._get(Pool, pool))
 
     def update_pool(self, pool: Pool | str, **changes: Any) -> Pool:
         """Change the expiry or the description of a pool.
 
         :param changes: ``expires_at`` and ``description``; None removes one.
         """
-        return self._complete_pool(self._get_resource(Pool, pool).update(
+        return self._complete(self._get_resource(Pool, pool).update(
             self, _make_patch(**changes)))
 
     def delete_pool(self, pool: Pool | str,
@@ -757,7 +753,7 @@ class Proxy(proxy.Proxy):
         response = self.post(f'{Pool.base_path}/{_get_uuid(pool)}/nodes',
                              json=body)
         exceptions.raise_from_response(response)
-        return self._complete_pool(Pool.existing(
+        return self._complete(Pool.existing(
             connection=self._get_connection(), **response.json()))
 
 

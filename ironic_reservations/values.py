@@ -99,6 +99,11 @@ class Reservation(Assignment):
     group_segment_levels: str | None = None
 
     @property
+    def title(self) -> str:
+        """What it is called in errors."""
+        return f'reservation of instance {self.instance_uuid}'
+
+    @property
     def state(self) -> str:
         """State of the reservation, one of ``constants.STATES``."""
         return find_state(self.provision_state)
@@ -187,6 +192,11 @@ class Group(GroupRequest):
     #: For the policy rules, which read it of reservations: the owner of a
     #: member's node has no rights on the group.
     node_owner = None
+
+    @property
+    def title(self) -> str:
+        """What it is called in errors."""
+        return f'group {self.uuid}'
 
     @functools.cached_property
     def domains(self) -> collections.Counter[str | None]:
@@ -321,6 +331,11 @@ class Pool(GroupRequest):
 
     #: For the policy rules, as in Group.
     node_owner = None
+
+    @property
+    def title(self) -> str:
+        """What it is called in errors."""
+        return f'pool {self.uuid}'
 
 
 def find_state(provision_state: str | None) -> str:

@@ -2,7 +2,6 @@
 """Handles requests for groups: /v1/reservations/groups."""
 
 import collections
-from collections.abc import Callable
 import hashlib
 import itertools
 import json
@@ -29,7 +28,6 @@ from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import group_updates
 from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quotas
 
@@ -145,7 +143,7 @@ def show_group(uuid: str) -> dict[str, Any]:
     """GET /v1/reservations/groups/{uuid}"""
     marker = requests.read_query(SHOW_QUERY).get('marker')
     group = groups.get_group(
-        uuid, _make_authorizer(requests.get_caller(), 'get'))
+        uuid, requests.make_authorizer(requests.get_caller(), 'get'))
     return _present_group(group, marker)
 
 
@@ -157,7 +155,7 @@ def update_group(uuid: str) -> dict[str, Any]:
     changes = specs.read_changes(
         requests.read_body(PATCH_BODY), reach)
     return _present_group(group_updates.update_group(
-        uuid, changes, _make_authorizer(caller, 'update'), reach))
+        uuid, changes, requests.make_authorizer(caller, 'update'), reach))
 
 
 def delete_group(uuid: str) -> None:
@@ -165,15 +163,9 @@ def delete_group(uuid: str) -> None:
     requests.read_query(schema.NO_QUERY)
     caller = requests.get_caller()
     group_releases.release_group(
-        uuid, _make_authorizer(caller, 'delete'),
+        uuid, requests.make_authorizer(caller, 'delete'),
         caller.get_reach('create_restricted'))
     responses.set_no_content()
-
-
-def _make_authorizer(caller: context.RequestContext,
-                     rule: str) -> Callable[[context.Owned], None]:
-    return requests.make_authorizer(
-        caller, rule, lambda group: membership.make_not_found(group.uuid))
 
 
 def _present_group(group: values.Group, marker: str | None = None,

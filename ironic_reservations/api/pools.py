@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles requests for pools: /v1/reservations/pools."""
 
-from collections.abc import Callable
 import hashlib
 import json
 from typing import Any
@@ -178,7 +177,7 @@ def show_pool(uuid: str) -> dict[str, Any]:
     marker = requests.read_query(SHOW_QUERY).get('marker')
     caller = requests.get_caller()
     return _present(caller, pools.get_pool(
-        uuid, _make_authorizer(caller, 'get')), marker)
+        uuid, requests.make_authorizer(caller, 'get')), marker)
 
 
 def update_pool(uuid: str) -> dict[str, Any]:
@@ -190,13 +189,14 @@ def update_pool(uuid: str) -> dict[str, Any]:
     if 'expires_at' in changes:
         changes['expires_at'] = requests.read_time('expires_at', changes)
     return _present(caller, pools.update_pool(
-        uuid, changes, _make_authorizer(caller, 'pools')))
+        uuid, changes, requests.make_authorizer(caller, 'pools')))
 
 
 def delete_pool(uuid: str) -> None:
     """DELETE /v1/reservations/pools/{uuid}"""
     requests.read_query(schema.NO_QUERY)
-    pools.delete_pool(uuid, _make_authorizer(requests.get_caller(), 'pools'))
+    pools.delete_pool(uuid, requests.make_authorizer(
+        requests.get_caller(), 'pools'))
     responses.set_no_content()
 
 
@@ -212,9 +212,10 @@ def change_nodes(uuid: str) -> dict[str, Any]:
             'node', 'is required, or replaces instead; not both')
     if node is not None:
         return _present(caller, pool_nodes.add_node(
-            uuid, node, _make_authorizer(caller, 'pools'),
+            uuid, node, requests.make_authorizer(caller, 'pools'),
             reach))
-    pool = pools.get_pool(uuid, _make_authorizer(caller, 'pools_replace'))
+    pool = pools.get_pool(
+        uuid, requests.make_authorizer(caller, 'pools_replace'))
     # The operator has chosen these nodes for the project, which may replace
     # one even if it cannot see others.
     matcher = _make_matcher(values.ALL, str(pool.project_id),
@@ -237,14 +238,8 @@ def remove_node(uuid: str, node: str) -> None:
     """DELETE /v1/reservations/pools/{uuid}/nodes/{node}"""
     requests.read_query(schema.NO_QUERY)
     pool_nodes.remove_node(
-        uuid, node, _make_authorizer(requests.get_caller(), 'pools'))
+        uuid, node, requests.make_authorizer(requests.get_caller(), 'pools'))
     responses.set_no_content()
-
-
-def _make_authorizer(caller: context.RequestContext,
-                     rule: str) -> Callable[[context.Owned], None]:
-    return requests.make_authorizer(
-        caller, rule, lambda pool: pools.make_not_found(pool.uuid))
 
 
 def _present_alone(pool: values.Pool, **more: Any) -> dict[str, Any]:

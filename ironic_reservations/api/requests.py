@@ -134,9 +134,8 @@ def is_true(query: dict[str, Any], name: str) -> bool:
     return value.lower() == 'true'
 
 
-def make_authorizer(caller: context.RequestContext, rule: str,
-                    make_error: Callable[[Any], exception.NotFound]
-                    ) -> Callable[[context.Owned], None]:
+def make_authorizer(caller: context.RequestContext, rule: str
+                    ) -> Callable[[context.Resource], None]:
     """Return a function that checks whether the caller may act on an object.
 
     If the policy does not let the caller see a reservation or a group, the
@@ -144,14 +143,13 @@ def make_authorizer(caller: context.RequestContext, rule: str,
     which knows that it exists. Otherwise it raises NotAuthorized.
 
     :param rule: last part of the name of the policy rule.
-    :param make_error: returns the NotFound for an object.
     """
-    def authorize(target: context.Owned) -> None:
+    def authorize(target: context.Resource) -> None:
         if not caller.may('get', target):
             if caller.project_id is not None and caller.project_id in (
                     target.project_id, target.node_owner):
                 caller.authorize('get', target)
-            error = make_error(target)
+            error = exception.NotFound.of(target.title)
             LOG.debug('The policy does not let this caller see it: %s', error)
             raise error
         if rule != 'get':

@@ -86,7 +86,7 @@ def create_reservation() -> dict[str, Any]:
     uuid, _, segment = (claim or '').lower().partition(':')
     try:
         if claim is not None:
-            more = (_make_authorizer(caller, 'delete'),
+            more = (requests.make_authorizer(caller, 'delete'),
                     int(segment) if segment else None)
             if dry_run:
                 return resources.present_dry_run(claims.dry_run(
@@ -214,7 +214,7 @@ def show_reservation(instance_uuid: str) -> dict[str, Any]:
     fields = pop_fields(requests.read_query(SHOW_QUERY)) or resources.FIELDS
     caller = requests.get_caller()
     reservation = expiry.get_or_purge(
-        instance_uuid, _make_authorizer(caller, 'get'))
+        instance_uuid, requests.make_authorizer(caller, 'get'))
     return _make_presenter(caller, [reservation], fields)(reservation)
 
 
@@ -227,8 +227,8 @@ def update_reservation(instance_uuid: str) -> dict[str, Any]:
             'host: only system-scope and service callers may change the host '
             'of a reservation.')
     reservation = updates.update_reservation(
-        instance_uuid, changes, _make_authorizer(caller, 'update'), actor,
-        reach)
+        instance_uuid, changes, requests.make_authorizer(caller, 'update'),
+        actor, reach)
     return _make_presenter(caller, [reservation])(reservation)
 
 
@@ -236,7 +236,7 @@ def delete_reservation(instance_uuid: str) -> None:
     """DELETE /v1/reservations/{instance_uuid}"""
     actor, caller, reach = _identify_writer()
     releases.release_reservation(
-        instance_uuid, _make_authorizer(caller, 'delete'), actor,
+        instance_uuid, requests.make_authorizer(caller, 'delete'), actor,
         reach)
     responses.set_no_content()
 
@@ -247,13 +247,6 @@ def _identify_writer() -> tuple[values.Actor, context.RequestContext,
     query, caller = requests.read_query(WRITE_QUERY), requests.get_caller()
     return (values.Actor(query.get('host'), requests.read_holder(query)),
             caller, caller.get_reach('create_restricted'))
-
-
-def _make_authorizer(caller: context.RequestContext,
-                     rule: str) -> Callable[[context.Owned], None]:
-    return requests.make_authorizer(
-        caller, rule, lambda reservation: lookup.make_not_found(
-            reservation.instance_uuid))
 
 
 def _make_presenter(caller: context.RequestContext,

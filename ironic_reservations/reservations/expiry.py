@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
+from ironic_reservations import context
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import values
@@ -85,7 +86,7 @@ def purge(instance_uuids: Iterable[str] = (), node_ids: Iterable[int] = ()
 
 def get_or_purge(
         instance_uuid: str,
-        authorize: Callable[[values.Reservation], None] = lookup.allow_all,
+        authorize: Callable[[values.Reservation], None] = context.allow_all,
         remove: Callable[[list[str]], Any] = purge) -> values.Reservation:
     """Return the reservation of an instance, or delete its stale row.
 

@@ -14,7 +14,6 @@ from ironic_reservations import values
 from ironic_reservations.db import engine
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import lookup
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import transaction
 
@@ -102,7 +101,7 @@ class _Progress:
             engine.check_deadline()
         if not (self._has_released or self.refusals or run.unsure):
             # A concurrent request has released all members.
-            raise membership.make_not_found(self._uuid)
+            raise exception.NotFound.of(f'group {self._uuid}')
 
     def _release_new(self, run: transaction.Run, group_id: int) -> bool:
         """Release members that were not refused before.

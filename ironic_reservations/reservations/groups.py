@@ -17,7 +17,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ironic_reservations import context
 from ironic_reservations import events
+from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.db import engine
@@ -150,13 +152,9 @@ def _read_members(group: values.Group) -> values.Group:
     raise transaction.ConcurrentChange()
 
 
-def _allow_all(group: values.Group) -> None:
-    """Authorize every caller."""
-
-
 @engine.retry
 def get_group(uuid: str,
-              authorize: Callable[[values.Group], None] = _allow_all
+              authorize: Callable[[values.Group], None] = context.allow_all
               ) -> values.Group:
     """Return a group with its members.
 
@@ -172,7 +170,7 @@ def get_group(uuid: str,
         members = lookup.find_members(row.id)
         if members:
             return dataclasses.replace(group, members=tuple(members))
-    raise membership.make_not_found(uuid)
+    raise exception.NotFound.of(f'group {uuid}')
 
 
 @engine.retry

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
@@ -29,14 +30,10 @@ from ironic_reservations.shared import resources
 NULL_VALUES = reservation_rows.NULL_VALUES
 
 
-def allow_all(reservation: values.Reservation) -> None:
-    """Authorize every caller: the default of functions that authorize."""
-
-
 @engine.retry
 def get_reservation(
         instance_uuid: str,
-        authorize: Callable[[values.Reservation], None] = allow_all
+        authorize: Callable[[values.Reservation], None] = context.allow_all
 ) -> values.Reservation:
     """Return the reservation of an instance.
 
@@ -60,13 +57,7 @@ def _get_live(instance_uuid: str, reach: values.Ownership = values.ALL
     for reservation in transaction.read_reservations(query.where(
             reservation_rows.is_instance(instance_uuid))):
         return reservation
-    raise make_not_found(instance_uuid)
-
-
-def make_not_found(instance_uuid: str | None) -> exception.NotFound:
-    """Return the error for an instance without a reservation."""
-    return exception.NotFound(
-        f'No reservation of instance {instance_uuid} could be found.')
+    raise exception.NotFound.of(f'reservation of instance {instance_uuid}')
 
 
 def make_conflict(instance_uuid: str | None) -> exception.Conflict:

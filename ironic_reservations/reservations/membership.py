@@ -65,11 +65,6 @@ def clear_group(uuid: str) -> values.Group | None:
     return group
 
 
-def make_not_found(uuid: str) -> exception.NotFound:
-    """Return the error for a UUID without a group."""
-    return exception.NotFound(f'No group {uuid} could be found.')
-
-
 def make_conflict(uuid: str) -> exception.Conflict:
     """Return the error for a request that does not fit the group it names.
 
@@ -147,7 +142,8 @@ class Place:
         request = self._request
         if (request is None or group is None
                 or group.project_id != request.project_id):
-            raise make_not_found(request.uuid if request else '')
+            raise exception.NotFound.of(
+                f'group {request.uuid if request else ""}')
         if not group.segments or segment >= group.segments:
             raise exception.Conflict(
                 f'Group {group.uuid} has no segment {segment}.')

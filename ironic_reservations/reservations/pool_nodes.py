@@ -116,7 +116,7 @@ def replace_node(pool: values.Pool, name: str, matcher: matching.Matcher,
     def attempt(run: transaction.Run) -> values.Pool:
         current = pools.get_pool(pool.uuid)
         if current.id != pool.id:
-            raise pools.make_not_found(pool.uuid)
+            raise exception.NotFound.of(pool.title)
         if run.unsure and all(node.id != old.id for node in current.nodes):
             # The COMMIT whose response was lost has succeeded.
             return current

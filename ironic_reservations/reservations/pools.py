@@ -22,6 +22,7 @@ from typing import Any
 from oslo_db import exception as db_exc
 import sqlalchemy as sa
 
+from ironic_reservations import context
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import matching
@@ -215,17 +216,9 @@ def _read(*where: sa.ColumnElement[bool],
     return result
 
 
-def make_not_found(uuid: str) -> exception.NotFound:
-    """Return the error for a UUID without a pool."""
-    return exception.NotFound(f'No pool {uuid} could be found.')
-
-
-def _allow_all(pool: values.Pool) -> None:
-    """Authorize every caller."""
-
-
 @engine.retry
-def get_pool(uuid: str, authorize: Callable[[values.Pool], None] = _allow_all
+def get_pool(uuid: str,
+             authorize: Callable[[values.Pool], None] = context.allow_all
              ) -> values.Pool:
     """Return a pool with its nodes.
 
@@ -238,7 +231,7 @@ def get_pool(uuid: str, authorize: Callable[[values.Pool], None] = _allow_all
         authorize(values.Pool(**row._mapping))
         for pool in _read(where):
             return pool
-    raise make_not_found(uuid)
+    raise exception.NotFound.of(f'pool {uuid}')
 
 
 @engine.retry

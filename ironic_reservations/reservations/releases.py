@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence
 
+from ironic_reservations import context
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import values
@@ -11,13 +12,12 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 
 
 def release_reservation(
         instance_uuid: str,
-        authorize: Callable[[values.Reservation], None] = lookup.allow_all,
+        authorize: Callable[[values.Reservation], None] = context.allow_all,
         actor: values.Actor = values.NOBODY,
         reach: values.Ownership = values.ALL
 ) -> None:
@@ -42,7 +42,8 @@ def release_reservation(
                 return  # An attempt of this request has released it.
             raise
         if actor.host not in (None, reservation.host):
-            raise lookup.make_not_found(instance_uuid)
+            raise exception.NotFound.of(
+                f'reservation of instance {instance_uuid}')
         check_releasable(reservation, reach)
         write_release(run, [reservation], reach)
 

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 import json
 from typing import Any
 
+from ironic_reservations import context
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import values
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 from ironic_reservations.shared import constants
 
 
 def update_reservation(
         instance_uuid: str, changes: Mapping[str, Any],
-        authorize: Callable[[values.Reservation], None] = lookup.allow_all,
+        authorize: Callable[[values.Reservation], None] = context.allow_all,
         actor: values.Actor = values.NOBODY,
         reach: values.Ownership = values.ALL
 ) -> values.Reservation:
@@ -45,7 +45,8 @@ def update_reservation(
             return reservation
         if actor.host not in (None, reservation.host) and not (
                 run.unsure and changes.get('host') == reservation.host):
-            raise lookup.make_not_found(instance_uuid)
+            raise exception.NotFound.of(
+                f'reservation of instance {instance_uuid}')
         if 'lease' in changes:
             check_lease(reservation, reach)
         return write_changes(run, reservation, changes, _find_kind(changes),

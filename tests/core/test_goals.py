@@ -13,6 +13,7 @@ import uuid
 import hypothesis
 from hypothesis import strategies as st
 
+from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import values
@@ -20,7 +21,6 @@ from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
-from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import pools
 from ironic_reservations.reservations import quotas
@@ -118,10 +118,10 @@ def make_calls(kind, caller, spec, number, policy, bounds, reservations):
     if kind == 'claim':
         number %= len(reservations) + 1
         ident = [*reservations, MEMBERS][number]
-        return (lambda: claims.dry_run(ident, matcher, A, lookup.allow_all),
+        return (lambda: claims.dry_run(ident, matcher, A, context.allow_all),
                 lambda: claims.claim_reservation(
                     ident, matcher, obtain.Request(
-                        (str(uuid.uuid4()),), assignment), lookup.allow_all))
+                        (str(uuid.uuid4()),), assignment), context.allow_all))
     if kind in ('hold', 'join'):
         group = values.GroupRequest(
             MEMBERS, 'soft-spread', 'capability:rack', project_id=A

@@ -18,6 +18,7 @@ import uuid
 from oslo_db import exception as db_exc
 import sqlalchemy as sa
 
+from ironic_reservations import context
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.db import engine
@@ -214,7 +215,7 @@ def claim(name, instance='new', host='compute-1', holder=None,
     reservation, is_new = claims.claim_reservation(
         ident(name), fleets.matcher(use=matching.TO_CLAIM, **spec(size_of)),
         obtain.Request((ident(f'instance {instance}'),), values.Assignment(
-            host, project_id=P), holder=holder), lookup.allow_all)
+            host, project_id=P), holder=holder), context.allow_all)
     return is_new, reservation.node_name
 
 
