@@ -120,6 +120,9 @@ def bare(url, has_guard=True):
     matcher = matching.Matcher(request_spec.RequestSpec.from_dict(
         {'memory_mb': 1}))
     as_pymysql = pymysql.dialect(paramstyle='pyformat')
+    # The guard that runs is that of the kind of server.
+    with fleet.connect(url) as connection:
+        as_pymysql.is_mariadb = 'MariaDB' in connection.get_server_info()
     # No released Ironic has this table.
     functions.set_missing_columns(
         types.SimpleNamespace(dialect=as_pymysql), ['deferred_actions.state'])
