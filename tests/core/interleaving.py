@@ -361,18 +361,22 @@ class Simulator:
             yield seen, state
         for index, (split, other) in enumerate(
                 [(first, second), (second, first)]):
-            for number in range(1, len(ALL[split].parts)):
-                *seen, state = self._split(split, number, other)
-                yield seen[::-1] if index else seen, state
+            parts = ALL[split].parts
+            for number in range(1, len(parts)):
+                # It goes on, or finds the change and starts over.
+                for rest in parts[number:], (split,):
+                    *seen, state = self._split(
+                        split, (*parts[:number], other, *rest), other)
+                    yield seen[::-1] if index else seen, state
 
-    def _split(self, split, number, other):
+    def _split(self, split, names, other):
         """Run a write between two parts of another.
 
-        :param number: of the parts before it.
+        :param names: of the parts, and of the other write.
         :returns: what the callers have seen, and the state.
         """
-        parts, state, answers = ALL[split].parts, self.initial, []
-        for name in parts[:number] + (other,) + parts[number:]:
+        state, answers = self.initial, []
+        for name in names:
             outcome = self._run_once(name, state)
             state = outcome.after
             if name == other:

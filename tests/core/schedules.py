@@ -33,7 +33,6 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import row_locks
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
-from tests.common import application
 from tests.common import databases
 from tests.common import fleets
 from tests.common import servers
@@ -353,8 +352,12 @@ class Scheduler:
                       [actor.points for actor in actors], has_stopped)
 
     def _translate(self, name):
-        """Return the statements of Ironic's write for the server."""
-        return [[(statement.replace('?', '%s').replace('"', '`'), parameters)
+        """Return the statements of Ironic's write for the server.
+
+        MySQL does not know RETURNING, which SQLite does.
+        """
+        return [[(statement.partition(' RETURNING ')[0]
+                  .replace('?', '%s').replace('"', '`'), parameters)
                  for statement, parameters in call]
                 for call in self._simulator.get_records(name)]
 
@@ -649,9 +652,12 @@ def _start_galera():
     with tempfile.TemporaryDirectory() as directory, \
             servers.galera(2) as members:
         databases.create(directory, members[0].url)
-        with application.set_options({
-                'database': {'mysql_wsrep_sync_wait': 1}}):
-            engines = [fleets.connect(member.url) for member in members]
+        engines = [fleets.connect(member.url) for member in members]
+        for database in engines:
+            with database.connect() as connection:
+                connection.exec_driver_sql('SET GLOBAL wsrep_sync_wait = 1')
+            # Connections in the pool do not have it.
+            database.dispose()
         yield engines
         for database in engines:
             database.dispose()
