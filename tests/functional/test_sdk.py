@@ -18,6 +18,7 @@ from ironic_reservations.api import notices
 from ironic_reservations.api import pools
 from ironic_reservations.api import reservations as api
 from ironic_reservations.api import resources
+from ironic_reservations.api import specs
 from ironic_reservations.api import version
 
 EXAMPLE = pathlib.Path(
@@ -448,8 +449,8 @@ def test_vendor_hook(ironic, pool, node_class):
 
 
 @pytest.mark.parametrize(('resource', 'fields'), [
-    (sdk.Reservation, {*api.FIELDS, 'more_notices',
-                       *api.REQUEST_SPEC['properties']}),
+    (sdk.Reservation, {*resources.FIELDS, 'more_notices',
+                       *specs.REQUEST_SPEC['properties']}),
     (sdk.Group, {*(attribute.name
                    for attribute in groups.Group._wsme_attributes),
                  *groups.CREATE_BODY.schema['properties']}),
