@@ -223,9 +223,9 @@ class DeleteGroup(output.EachCommand):
 
     argument = 'uuid', 'UUID of the group'
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
+    def change_each(self, args: argparse.Namespace, auth: Any) -> None:
         with progress.show_line(self):
-            super().take_action(parsed_args)
+            super().change_each(args, auth)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         before = self._count_members(ident, auth)

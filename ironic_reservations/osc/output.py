@@ -234,9 +234,12 @@ class EachCommand(Command):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         auth = scope.find_auth(self, parsed_args)
         with suggestions.suggest_all_projects(self, auth):
-            delete_each(
-                self, parsed_args.idents,
-                lambda ident: self.change(ident, parsed_args, auth), self.verb)
+            self.change_each(parsed_args, auth)
+
+    def change_each(self, args: argparse.Namespace, auth: Any) -> None:
+        """Change all resources; a hint about the scope is printed after it."""
+        delete_each(self, args.idents,
+                    lambda ident: self.change(ident, args, auth), self.verb)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         """Change one resource, and return its description."""
