@@ -143,7 +143,7 @@ class OfPool:
     @property
     def subject(self) -> str:
         """What it changes, for the log."""
-        return f'pool {self.pool.uuid}'
+        return self.pool.title
 
     def emit(self) -> None:
         """Report it to the log and to the message bus."""
