@@ -18,6 +18,24 @@ from ironic_reservations.shared import text
 
 LOG = log.getLogger(__name__)
 
+#: Attributes of a reservation in a notification. The request spec is left out
+#: because it may be long.
+FIELDS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'project_id',
+          'user_id', 'resource_class', 'provision_state', 'expires_at',
+          'created_at', 'updated_at')
+
+#: Attributes of a notice in a notification, which also has the project and the
+#: instance for which the node is reserved, and whether the project sees it.
+NOTICE_FIELDS = ('uuid', 'kind', 'cordon', 'state', 'node_uuid', 'node_name',
+                 'starts_at', 'ends_at', 'created_by', 'created_at',
+                 'updated_at', *(field.name for field in dataclasses.fields(
+                     values.NoticeTexts)))
+
+#: Attributes of a pool in a notification, which also has the UUIDs of its
+#: nodes.
+POOL_FIELDS = ('uuid', 'project_id', 'policy', 'by', 'description',
+               'expires_at', 'created_at', 'updated_at')
+
 #: What has happened: an action, and a line of the log.
 Kind = tuple[str, str]
 
@@ -81,7 +99,7 @@ class OfReservation:
             'expires_at': reservation.effective_expiry})
         notifications.send(action, 'ReservationPayload', {
             **{name: getattr(reservation, name)
-               for name in notifications.FIELDS},
+               for name in FIELDS},
             'expires_at': reservation.effective_expiry})
 
 
@@ -114,7 +132,7 @@ class OfNotice:
             'instance': self.instance_uuid})
         notifications.send(action, 'ReservationNoticePayload', {
             **{name: getattr(notice, name)
-               for name in notifications.NOTICE_FIELDS},
+               for name in NOTICE_FIELDS},
             'project_id': self.project_id,
             'instance_uuid': self.instance_uuid,
             'is_shown_to_project': notice.is_shown_to(self.project_id)})
@@ -165,7 +183,7 @@ class OfPool:
                      {**arguments, 'verb': _PAST[self.action]})
         notifications.send(f'pool.{self.action}', 'ReservationPoolPayload', {
             **{name: getattr(pool, name)
-               for name in notifications.POOL_FIELDS},
+               for name in POOL_FIELDS},
             'node_uuids': [*self.departures] if self.action == 'delete'
             else [node.uuid for node in pool.nodes]})
 

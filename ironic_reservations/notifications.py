@@ -39,23 +39,6 @@ MAX_QUEUE = 2 * conf.MOST_MEMBERS
 #: seconds that a command waits.
 EXIT_WAIT, COMMAND_WAIT = 2, 60
 
-#: Attributes of a reservation in a notification. The request spec is left out
-#: because it may be long.
-FIELDS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'project_id',
-          'user_id', 'resource_class', 'provision_state', 'expires_at',
-          'created_at', 'updated_at')
-
-#: Attributes of a notice in a notification, which also has the project and the
-#: instance for which the node is reserved, and whether the project sees it.
-NOTICE_FIELDS = ('uuid', 'kind', 'cordon', 'state', 'node_uuid', 'node_name',
-                 'starts_at', 'ends_at', 'category', 'description', 'ticket',
-                 'action', 'created_by', 'created_at', 'updated_at')
-
-#: Attributes of a pool in a notification, which also has the UUIDs of its
-#: nodes.
-POOL_FIELDS = ('uuid', 'project_id', 'policy', 'by', 'description',
-               'expires_at', 'created_at', 'updated_at')
-
 # Caller's context, event type and payload.
 _Notification = tuple[dict[str, Any], str, dict[str, Any]]
 

@@ -214,7 +214,17 @@ class Group(GroupRequest):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Notice:
+class NoticeTexts:
+    """The texts of a notice; nothing depends on them."""
+
+    category: str | None = None
+    description: str | None = None
+    ticket: str | None = None
+    action: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Notice(NoticeTexts):
     """What is wrong with a node, or will be done to it.
 
     :param uuid: UUID of the request; together with ``node_uuid``, of the
@@ -247,10 +257,6 @@ class Notice:
     has_node: bool
     starts_at: datetime.datetime
     ends_at: datetime.datetime | None
-    category: str | None
-    description: str | None
-    ticket: str | None
-    action: str | None
     project_id: str | None
     is_failed_build: bool
     created_by: str | None

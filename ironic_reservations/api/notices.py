@@ -30,13 +30,8 @@ LIST_QUERY = schema.query_validator(
 
 UPDATE_QUERY = schema.query_validator(node=schema.IDENT)
 
-#: Schemas of the texts of a notice.
-TEXTS: dict[str, Any] = {
-    'category': schema.nullable_text(maxLength=64),
-    **{name: schema.nullable_text()
-       for name in ('description', 'ticket', 'action')}}
-
-_CORDON = {'type': ['boolean', 'null']}
+#: Schemas of the keys that PATCH can change.
+CHANGEABLE = responses.list_settable(resources.Notice)
 
 CREATE_BODY = schema.Validator(schema.closed_object({
     'uuid': schema.UUID_OR_NULL,
@@ -47,14 +42,8 @@ CREATE_BODY = schema.Validator(schema.closed_object({
     'by': {'type': ['object', 'null'], 'minProperties': 1, 'maxProperties': 1,
            'propertyNames': schema.LEVEL_BY,
            'additionalProperties': schema.NAME},
-    'cordon': _CORDON, 'starts_at': schema.TIME, 'ends_at': schema.TIME,
-    **{name: TEXTS[name] for name in ('category', 'description', 'ticket')},
+    **{name: value for name, value in CHANGEABLE.items() if name != 'action'},
 }, required=['kind']), 'body')
-
-#: Schemas of the keys that PATCH can change.
-CHANGEABLE: dict[str, Any] = {
-    'cordon': _CORDON, 'starts_at': schema.TIME, 'ends_at': schema.TIME,
-    **TEXTS}
 
 PATCH_BODY = patches.make_body(CHANGEABLE)
 
@@ -114,8 +103,7 @@ def _read_request(caller: context.RequestContext,
         domain=next(iter(by.items())) if by else None,
         starts_at=requests.read_time('starts_at', body),
         ends_at=requests.read_time('ends_at', body),
-        category=body.get('category'),
-        description=body.get('description'), ticket=body.get('ticket'),
+        texts=requests.read_fields(values.NoticeTexts, body),
         digest=hashlib.sha256(json.dumps(
             identity, sort_keys=True).encode()).hexdigest(),
         created_by=caller.user_id, is_failed_build=is_failed_build)

@@ -35,28 +35,6 @@ LIST_QUERY = schema.query_validator(
 SHOW_QUERY = schema.query_validator(marker=schema.MARKER)
 CREATE_QUERY = schema.query_validator(dry_run=schema.BOOLEAN)
 
-#: Schemas of the keys that PATCH can change.
-CHANGEABLE: dict[str, Any] = {
-    'expires_at': schema.TIME,
-    'description': schema.nullable_text()}
-
-CREATE_BODY = schema.Validator(schema.closed_object({
-    'uuid': schema.UUID_OR_NULL,
-    'project_id': schema.IDENT,
-    # _read_request() checks [reservations] max_members.
-    'members': {**schema.INTEGER, 'type': 'integer', 'minimum': 1},
-    **specs.NODES,
-    **CHANGEABLE,
-}, required=['members', 'project_id', 'request']), 'body')
-
-PATCH_BODY = patches.make_body(CHANGEABLE)
-
-PATCH_VALUES = patches.make_values(CHANGEABLE)
-
-NODES_BODY = schema.Validator(schema.closed_object(
-    dict.fromkeys(('node', 'replaces'), schema.IDENT_OR_NULL)), 'body')
-
-
 #: The numbers of the nodes of a pool.
 SUMMARY = ('total', *constants.NODE_STATES, 'healthy')
 
@@ -85,8 +63,8 @@ class Pool(wtypes.Base):
     by = responses.NULLABLE_TEXT
     # Only of a pool with segments; otherwise null.
     levels = responses.Json(type=['array', 'null'], items=schema.LEVEL)
-    description = responses.NULLABLE_TEXT
-    expires_at = responses.NULLABLE_TIME
+    description = responses.settable_text()
+    expires_at = responses.SETTABLE_TIME
     created_at = responses.Time()
     updated_at = responses.NULLABLE_TIME
     summary = responses.Json(**responses.whole_object(
@@ -96,6 +74,26 @@ class Pool(wtypes.Base):
         *specs.ENVELOPE, 'group'))
     nodes = [PoolNode]
     next = wtypes.text
+
+
+#: Schemas of the keys that PATCH can change.
+CHANGEABLE = responses.list_settable(Pool)
+
+CREATE_BODY = schema.Validator(schema.closed_object({
+    'uuid': schema.UUID_OR_NULL,
+    'project_id': schema.IDENT,
+    # _read_request() checks [reservations] max_members.
+    'members': {**schema.INTEGER, 'type': 'integer', 'minimum': 1},
+    **specs.NODES,
+    **CHANGEABLE,
+}, required=['members', 'project_id', 'request']), 'body')
+
+PATCH_BODY = patches.make_body(CHANGEABLE)
+
+PATCH_VALUES = patches.make_values(CHANGEABLE)
+
+NODES_BODY = schema.Validator(schema.closed_object(
+    dict.fromkeys(('node', 'replaces'), schema.IDENT_OR_NULL)), 'body')
 
 
 def create_pool() -> dict[str, Any]:

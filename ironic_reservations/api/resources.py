@@ -21,16 +21,17 @@ class Notice(wtypes.Base):
 
     uuid = wtypes.text
     kind = responses.Json(enum=list(constants.NOTICE_KINDS))
-    cordon = bool
+    cordon = responses.Json(schema.FLAG, type='boolean')
     state = responses.Json(enum=list(constants.NOTICE_STATES))
     node_uuid = wtypes.text
     node_name = responses.NULLABLE_TEXT
-    starts_at = responses.Time()
-    ends_at = responses.NULLABLE_TIME
-    category = responses.NULLABLE_TEXT
-    description = responses.NULLABLE_TEXT
-    ticket = responses.NULLABLE_TEXT
-    action = responses.NULLABLE_TEXT
+    starts_at = responses.Time(request=schema.TIME)
+    ends_at = responses.SETTABLE_TIME
+    category = responses.settable_text(maxLength=64)
+    description = responses.settable_text()
+    ticket = responses.settable_text()
+    # Only PATCH sets it.
+    action = responses.settable_text()
     created_by = responses.NULLABLE_TEXT
     created_at = responses.Time()
     updated_at = responses.NULLABLE_TIME

@@ -61,13 +61,16 @@ def set_no_content() -> None:
 class Json(wtypes.UserType):
     """A JSON value, shown unchanged.
 
+    :param request: its JSON schema in requests, if requests may set it.
     :param schema: keywords of its JSON schema, for the OpenAPI document.
     """
 
     basetype = str
     name = 'json'
 
-    def __init__(self, **schema: Any) -> None:
+    def __init__(self, request: dict[str, Any] | None = None,
+                 **schema: Any) -> None:
+        self.request = request
         self.schema = schema
 
 
@@ -76,11 +79,27 @@ class Time(Json):
 
     name = 'time'
 
-    def __init__(self, type: str | list[str] = 'string') -> None:
-        super().__init__(type=type, format='date-time')
+    def __init__(self, type: str | list[str] = 'string',
+                 request: dict[str, Any] | None = None) -> None:
+        super().__init__(request, type=type, format='date-time')
 
     def tobasetype(self, value: datetime.datetime) -> str:
         return value.replace(tzinfo=datetime.UTC).isoformat()
+
+
+def settable_text(**keywords: Any) -> Json:
+    """Return a text that requests may set, or null.
+
+    :param keywords: see ``schema.nullable_text``.
+    """
+    return Json(schema.nullable_text(**keywords), type=['string', 'null'])
+
+
+def list_settable(datatype: type[wtypes.Base]) -> dict[str, dict[str, Any]]:
+    """Return the schemas of the keys that requests may set, by key."""
+    return {attribute.name: attribute.datatype.request
+            for attribute in wtypes.list_attributes(datatype)
+            if getattr(attribute.datatype, 'request', None)}
 
 
 def whole_object(**properties: Any) -> dict[str, Any]:
@@ -89,7 +108,7 @@ def whole_object(**properties: Any) -> dict[str, Any]:
             'properties': properties}
 
 
-_COUNT = {'type': 'integer', 'minimum': 0}
+_COUNT: dict[str, Any] = {'type': 'integer', 'minimum': 0}
 
 #: Schema of a domain of a group; with segments, of its domains by level.
 DOMAIN: dict[str, Any] = {'type': ['string', 'array', 'null'],
@@ -98,6 +117,7 @@ DOMAIN: dict[str, Any] = {'type': ['string', 'array', 'null'],
 # Values that several resources have.
 NULLABLE_TEXT = Json(type=['string', 'null'])
 NULLABLE_TIME = Time(['string', 'null'])
+SETTABLE_TIME = Time(['string', 'null'], schema.TIME)
 COUNT = Json(**_COUNT)
 TEXTS = Json(type='array', items={'type': 'string'})
 HEALTH = Json(type='object', additionalProperties=_COUNT)

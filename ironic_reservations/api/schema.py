@@ -70,12 +70,13 @@ TIME = {'type': ['string', 'object', 'null'], 'maxLength': 64,
         'pattern': _NAME,
         'additionalProperties': False, 'required': ['in'],
         'properties': {'in': {**INTEGER, 'type': 'integer'}}}
+FLAG = {'type': ['boolean', 'null']}
 UUID = {'type': 'string', 'pattern': _UUID}
 MARKER = {'type': 'string', 'maxLength': 8192, 'pattern': _MARKER}
 UUID_OR_NULL = {**UUID, 'type': ['string', 'null']}
-POLICY = {'enum': [*constants.POLICIES, None]}
+POLICY: dict[str, Any] = {'enum': [*constants.POLICIES, None]}
 BY = {'type': ['string', 'null'], 'pattern': _BY}
-LEVEL_POLICY = {'enum': list(constants.POLICIES)}
+LEVEL_POLICY: dict[str, Any] = {'enum': list(constants.POLICIES)}
 LEVEL_BY = {'type': 'string', 'pattern': _BY}
 ROW_KEY = {'type': 'string', 'pattern': _ROW_KEY}
 CLAIM = {'type': ['string', 'null'], 'pattern': _CLAIM}

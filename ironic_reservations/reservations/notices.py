@@ -59,9 +59,7 @@ class Request:
     domain: tuple[str, str] | None
     starts_at: values.Time | None
     ends_at: values.Time | None
-    category: str | None
-    description: str | None
-    ticket: str | None
+    texts: values.NoticeTexts
     digest: str
     created_by: str | None
     is_failed_build: bool = False
@@ -209,7 +207,7 @@ def _record_failed_build(run: transaction.Run, request: Request,
     with transaction.begin(run) as tx:
         return _write_changes(tx, notices, {
             'ends_at': notice_rows.later_end(seconds),
-            'description': request.description}), False
+            'description': request.texts.description}), False
 
 
 def _mark_node(run: transaction.Run, request: Request, node: targets.Target,
@@ -303,8 +301,7 @@ def _make_columns(request: Request, number: int, node: targets.Target,
     return {
         'uuid': request.uuid, 'number': number, 'kind': request.kind,
         'cordon': request.cordon, 'node_id': node.id, 'node_uuid': node.uuid,
-        'node_name': node.name, 'category': request.category,
-        'description': request.description, 'ticket': request.ticket,
+        'node_name': node.name, **vars(request.texts),
         'project_id': project_id,
         'is_failed_build': request.is_failed_build,
         'created_by': request.created_by, 'request_digest': request.digest}
