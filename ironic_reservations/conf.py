@@ -102,6 +102,16 @@ reservations_opts = [
              'cordon that an operator creates, so that reports do not prevent '
              'a cordon.'),
     cfg.IntOpt(
+        'project_cordons', default=0, min=0, mutable=True,
+        help='Maximum number of planned and open cordons that a project may '
+             'have set: by reports of faults of machines that carry its '
+             'servers, or are in its pools. 0: a project must not set a '
+             'cordon.'),
+    cfg.IntOpt(
+        'schedule_ahead', default=300, min=0, mutable=True,
+        help='Seconds before a planned notice opens in which the project that '
+             'has the node can no longer move it, except to now.'),
+    cfg.IntOpt(
         'history', default=90, min=0, mutable=True,
         help='Days for which reservations that have ended are kept in the '
              'history. The sweep deletes older ones. 0: record none; the '

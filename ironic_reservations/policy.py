@@ -102,19 +102,19 @@ rules = [
           'GET', _HOSTS, {'method': 'PUT', 'path': _HOST},
           {'method': 'DELETE', 'path': _HOST}),
     _rule('pools', 'rule:baremetal:reservation:create_restricted',
-          'Create, change and delete pools, and add and remove nodes.',
+          'Create, change and delete pools, and add nodes.',
           'POST', _POOLS, {'method': 'PATCH', 'path': _POOL},
           {'method': 'DELETE', 'path': _POOL},
-          {'method': 'POST', 'path': f'{_POOL}/nodes'},
-          {'method': 'DELETE', 'path': f'{_POOL}/nodes/{{node}}'}),
+          {'method': 'POST', 'path': f'{_POOL}/nodes'}),
     _rule('pools_replace', 'rule:baremetal:reservation:create_restricted',
-          'Replace a node of a pool by another one.',
-          'POST', f'{_POOL}/nodes'),
+          'Replace a node of a pool by another one, and remove a node.',
+          'POST', f'{_POOL}/nodes',
+          {'method': 'DELETE', 'path': f'{_POOL}/nodes/{{node}}'}),
     _rule('notices', 'rule:baremetal:reservation:create_restricted or '
                      f'({NODE_OWNER_MEMBER})',
           'Create and change any notice of a node, and see all. Without it, a '
           'project may report faults of nodes that it has reserved or has in '
-          'a pool.',
+          'a pool, and move planned notices that have latest_start.',
           'POST', _NOTICES, {'method': 'GET', 'path': _NOTICES},
           {'method': 'PATCH', 'path': f'{_NOTICES}/{{uuid}}'}),
 ]

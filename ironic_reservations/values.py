@@ -224,7 +224,24 @@ class NoticeTexts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Notice(NoticeTexts):
+class NoticeTimes:
+    """The times of a notice, in UTC.
+
+    :param starts_at: when it opens.
+    :param due_at: when the work should be done; it closes nothing.
+    :param latest_start: until when the project that has the node may postpone
+        ``starts_at``; None: not at all.
+    :param ends_at: when it closes; None: not before somebody closes it.
+    """
+
+    starts_at: datetime.datetime
+    due_at: datetime.datetime | None = None
+    latest_start: datetime.datetime | None = None
+    ends_at: datetime.datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Notice(NoticeTexts, NoticeTimes):
     """What is wrong with a node, or will be done to it.
 
     :param uuid: UUID of the request; together with ``node_uuid``, of the
@@ -239,6 +256,8 @@ class Notice(NoticeTexts):
         build on the node.
     :param created_by: user.
     :param state: one of ``constants.NOTICE_STATES``, when it was read.
+    :param overdue: whether it is open, and ``due_at`` has passed.
+    :param scheduled_at: when a project has chosen ``starts_at``, or None.
     :param node_owner: project that owns the node; None also if the node was
         deleted.
     :param has_node: whether the node still exists.
@@ -250,13 +269,13 @@ class Notice(NoticeTexts):
     kind: str
     cordon: bool
     state: str
+    overdue: bool
     node_id: int
     node_uuid: str
     node_name: str | None
     node_owner: str | None
     has_node: bool
-    starts_at: datetime.datetime
-    ends_at: datetime.datetime | None
+    scheduled_at: datetime.datetime | None
     project_id: str | None
     is_failed_build: bool
     created_by: str | None
@@ -293,6 +312,8 @@ class PoolNode:
     :param is_healthy: whether it is not in maintenance, its health is not
         refused, and it has no open notice other than of a failed build.
     :param domain: see ``Reservation``.
+    :param reason: why it is in the pool, one of ``constants.POOL_REASONS``.
+    :param replaces: UUID of the node that it has replaced, or None.
     :param instance_uuid: instance for which it is reserved, or None.
     :param project_id: project of that reservation.
     """
@@ -304,6 +325,9 @@ class PoolNode:
     node_owner: str | None
     domain: str | None
     segment: int | None
+    joined_at: datetime.datetime
+    reason: str
+    replaces: str | None
     state: str
     health: str | None
     is_healthy: bool

@@ -18,6 +18,7 @@ from ironic_reservations.api import resources
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.reservations import notice_lookup
+from ironic_reservations.reservations import notice_updates
 from ironic_reservations.reservations import notices
 from ironic_reservations.reservations import targets
 from ironic_reservations.shared import constants
@@ -26,7 +27,8 @@ LIST_QUERY = schema.query_validator(
     uuid=schema.UUID, node=schema.IDENT,
     kind={'enum': list(constants.NOTICE_KINDS)},
     state={'enum': list(constants.NOTICE_STATES)},
-    ticket=schema.NAME, limit=schema.POSITIVE, marker=schema.MARKER)
+    ticket=schema.NAME, overdue=schema.BOOLEAN, project_id=schema.IDENT,
+    limit=schema.POSITIVE, marker=schema.MARKER)
 
 UPDATE_QUERY = schema.query_validator(node=schema.IDENT)
 
@@ -51,6 +53,9 @@ PATCH_VALUES = patches.make_values(CHANGEABLE)
 
 #: Keys that PATCH cannot remove, because a notice always has them.
 _NOT_REMOVED = ('cordon', 'starts_at')
+
+#: Times that PATCH can set to "now".
+_NOW = ('starts_at', 'ends_at')
 
 
 def create_notices() -> dict[str, Any]:
@@ -95,14 +100,14 @@ def _read_request(caller: context.RequestContext,
     is_failed_build = (
         (kind, body.get('category')) == ('fault', constants.BUILD)
         and not cordon and not any(
-            body.get(name) for name in ('starts_at', 'ends_at', 'ticket'))
+            body.get(name) for name in (*notices.TIMES, 'ticket'))
         and len(nodes or ()) == 1 and caller.may('create_restricted'))
     return notices.Request(
         uuid=(body.get('uuid') or uuidutils.generate_uuid()).lower(),
         kind=kind, cordon=cordon, nodes=tuple(nodes or ()),
         domain=next(iter(by.items())) if by else None,
-        starts_at=requests.read_time('starts_at', body),
-        ends_at=requests.read_time('ends_at', body),
+        times={name: requests.read_time(name, body)
+               for name in notices.TIMES},
         texts=requests.read_fields(values.NoticeTexts, body),
         digest=hashlib.sha256(json.dumps(
             identity, sort_keys=True).encode()).hexdigest(),
@@ -135,11 +140,13 @@ def update_notices(uuid: str) -> dict[str, Any]:
     authority = _make_authority(requests.get_caller())
     changes = patches.read_values(
         requests.read_body(PATCH_BODY), PATCH_VALUES, _NOT_REMOVED)
-    for name in {'starts_at', 'ends_at'} & changes.keys():
-        changes[name] = (notices.AT_ONCE if changes[name] == 'now'
-                         else requests.read_time(name, changes))
-    return _present_all(notices.update_notices(uuid, node, changes, authority),
-                        authority.reach)
+    for name in notices.TIMES & changes.keys():
+        changes[name] = (
+            notices.AT_ONCE if changes[name] == 'now' and name in _NOW
+            else requests.read_time(name, changes))
+    return _present_all(
+        notice_updates.update_notices(uuid, node, changes, authority),
+        authority.reach)
 
 
 def _present_all(rows: list[values.Notice],

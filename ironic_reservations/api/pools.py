@@ -47,6 +47,9 @@ class PoolNode(wtypes.Base):
     resource_class = responses.NULLABLE_TEXT
     domain = responses.Json(**responses.DOMAIN)
     segment = responses.Json(type=['integer', 'null'])
+    joined_at = responses.Time()
+    reason = responses.Json(enum=list(constants.POOL_REASONS))
+    replaces = responses.NULLABLE_TEXT
     state = responses.Json(enum=list(constants.NODE_STATES))
     health = responses.NULLABLE_TEXT
     instance_uuid = responses.NULLABLE_TEXT
@@ -235,8 +238,8 @@ def change_nodes(uuid: str) -> dict[str, Any]:
 def remove_node(uuid: str, node: str) -> None:
     """DELETE /v1/reservations/pools/{uuid}/nodes/{node}"""
     requests.read_query(schema.NO_QUERY)
-    pool_nodes.remove_node(
-        uuid, node, requests.make_authorizer(requests.get_caller(), 'pools'))
+    pool_nodes.remove_node(uuid, node, requests.make_authorizer(
+        requests.get_caller(), 'pools_replace'))
     responses.set_no_content()
 
 

@@ -23,15 +23,20 @@ class Notice(wtypes.Base):
     kind = responses.Json(enum=list(constants.NOTICE_KINDS))
     cordon = responses.Json(schema.FLAG, type='boolean')
     state = responses.Json(enum=list(constants.NOTICE_STATES))
+    overdue = bool
     node_uuid = wtypes.text
     node_name = responses.NULLABLE_TEXT
     starts_at = responses.Time(request=schema.TIME)
+    due_at = responses.SETTABLE_TIME
+    latest_start = responses.SETTABLE_TIME
+    scheduled_at = responses.NULLABLE_TIME
     ends_at = responses.SETTABLE_TIME
     category = responses.settable_text(maxLength=64)
     description = responses.settable_text()
     ticket = responses.settable_text()
     # Only PATCH sets it.
     action = responses.settable_text()
+    project_id = responses.NULLABLE_TEXT
     created_by = responses.NULLABLE_TEXT
     created_at = responses.Time()
     updated_at = responses.NULLABLE_TIME
@@ -56,10 +61,11 @@ def present_notice(notice: values.Notice, reach: values.Ownership
         node do not see who has created the notice of an operator, or of the
         owner.
     """
-    attributes = {**vars(notice), 'cordon': bool(notice.cordon)}
+    attributes = {**vars(notice), 'cordon': bool(notice.cordon),
+                  'overdue': bool(notice.overdue)}
     if not (reach.has_project(notice.node_owner)
             or reach.has_project(notice.project_id)):
-        attributes['created_by'] = None
+        attributes |= {'project_id': None, 'created_by': None}
     return responses.make_json(Notice, attributes)
 
 

@@ -267,6 +267,10 @@ class Notice(Base):
     cordon = sa.Column(sa.Boolean, nullable=False)
     starts_at = sa.Column(sa.DateTime, nullable=False)
     ends_at = sa.Column(sa.DateTime)
+    due_at = sa.Column(sa.DateTime)
+    latest_start = sa.Column(sa.DateTime)
+    # When a project has chosen starts_at.
+    scheduled_at = sa.Column(sa.DateTime)
     category = sa.Column(sa.String(64))
     description = sa.Column(sa.String(255))
     ticket = sa.Column(sa.String(255))
@@ -341,6 +345,10 @@ class PoolNode(Base):
     domain = sa.Column(sa.Text)
     segment = sa.Column(sa.Integer)
     created_at = sa.Column(sa.DateTime, nullable=False)
+    # One of constants.POOL_REASONS; NULL if the node joined with the pool.
+    reason = sa.Column(sa.String(16))
+    # UUID of the node that it has replaced.
+    replaces = sa.Column(sa.String(36))
 
 
 class EndedReservation(Base):

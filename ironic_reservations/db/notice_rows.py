@@ -4,6 +4,7 @@
 from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from oslo_utils import uuidutils
@@ -23,6 +24,11 @@ reservations = models.reservations
 #: Insert a notice.
 INSERT = sa.insert(notices).values(created_at=functions.utcnow())
 
+#: Columns that are times, and all that are more than texts.
+TIMES = frozenset(field.name
+                  for field in dataclasses.fields(values.NoticeTimes))
+EFFECTS = TIMES | {'cordon'}
+
 #: Number of notices that a reservation or a node of a pool shows.
 SHOWN = 32
 
@@ -38,6 +44,10 @@ _STATES = {'planned': sa.and_(_HAS_NODE, expressions.NOTICE_PLANNED),
            'closed': sa.or_(sa.not_(expressions.NOTICE_ENDS_LATER),
                             sa.not_(_HAS_NODE))}
 
+# The database's clock has reached the time at which the work should be done.
+_OVERDUE = sa.and_(_STATES['open'], sa.func.coalesce(
+    notices.c.due_at <= functions.utcnow(), sa.false()))
+
 _STATE = sa.case(*((condition, name) for name, condition in _STATES.items()))
 
 _IS_FAILED_BUILD = notices.c.is_failed_build == sa.true()
@@ -51,7 +61,7 @@ def select_notices(*where: sa.ColumnElement[bool],
                    reach: values.Ownership = values.ALL) -> sa.Select[Any]:
     """Select notices with their state and their nodes, in order of id.
 
-    SELECT ..., state, node_name, node_owner FROM reservations_notices
+    SELECT ..., state, overdue, node_name, node_owner FROM reservations_notices
     LEFT JOIN nodes ON nodes.id = node_id AND nodes.uuid = node_uuid
     WHERE ... ORDER BY id
 
@@ -66,7 +76,7 @@ def select_notices(*where: sa.ColumnElement[bool],
         sa.case((_HAS_NODE, nodes.c.name),
                 else_=notices.c.node_name).label('node_name'),
         nodes.c.owner.label('node_owner'), _HAS_NODE.label('has_node'),
-        _STATE.label('state'),
+        _STATE.label('state'), _OVERDUE.label('overdue'),
     ).order_by(notices.c.id)
     if not reach.is_limited:
         return query.select_from(_NOTICES).where(*where)
@@ -140,6 +150,11 @@ def select_full(node_ids: Collection[int], limit: int) -> sa.Select[Any]:
 def is_in_state(state: str) -> sa.ColumnElement[bool]:
     """Return the condition that a notice is in a state."""
     return _STATES[state]
+
+
+def is_overdue(text: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a notice is overdue, or not ("false")."""
+    return _OVERDUE if text.lower() == 'true' else sa.not_(_OVERDUE)
 
 
 def has_text(name: str, text: str | None) -> sa.ColumnElement[bool]:
@@ -217,6 +232,14 @@ def count_failed_builds(project_id: str) -> sa.Select[Any]:
         expressions.NOTICE_OPEN)
 
 
+def count_cordons(project_id: str | None) -> sa.Select[Any]:
+    """Count the planned and the open cordons that a project has set."""
+    return sa.select(sa.func.count()).select_from(
+        notices.join(nodes, expressions.NOTICE_ON_NODE)).where(
+        has_text('project_id', project_id), notices.c.cordon == sa.true(),
+        expressions.NOTICE_ENDS_LATER)
+
+
 def later_end(seconds: int) -> sa.ColumnElement[Any]:
     """Return the end of a notice, or a number of seconds from now if later."""
     end = functions.seconds_from_now(seconds)
@@ -228,7 +251,7 @@ def update_notice(notice: values.Notice, changes: Mapping[str, Any],
     """Change a notice.
 
     UPDATE reservations_notices SET ... WHERE id = :id
-      [AND <planned or open> AND cordon, starts_at, ends_at = <as read>
+      [AND <planned or open> AND cordon, <its times> = <as read>
        AND EXISTS <its node>]
 
     :param has_effect: whether not only texts change.
@@ -237,7 +260,7 @@ def update_notice(notice: values.Notice, changes: Mapping[str, Any],
     if has_effect:
         where += [expressions.NOTICE_ENDS_LATER, *(
             notices.c[name] == getattr(notice, name)
-            for name in ('cordon', 'starts_at', 'ends_at')),
+            for name in EFFECTS),
             sa.exists().where(expressions.NOTICE_ON_NODE).correlate(notices)]
     return sa.update(notices).where(*where).values(
         {**changes, 'updated_at': functions.utcnow()})
@@ -260,3 +283,9 @@ COUNT = sa.select(
     notices.c.kind, _STATE.label('state'), sa.func.count()
 ).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
     expressions.NOTICE_ENDS_LATER).group_by(notices.c.kind, _STATE)
+
+#: Count the overdue notices by kind.
+COUNT_OVERDUE = sa.select(
+    notices.c.kind, sa.func.count().label('number')
+).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
+    _OVERDUE).group_by(notices.c.kind)

@@ -206,16 +206,20 @@ SELECT_CONFLICTS = sa.select(
 def select_pool_nodes(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """Select the nodes of pools, in the order of their ids.
 
-    :returns: rows of the values of ``values.PoolNode``, with ``reason`` and
-        ``taken`` (see ``NodeCount``) instead of the state.
+    :returns: rows of the values of ``values.PoolNode``, with ``excluded_by``
+        and ``taken`` (see ``NodeCount``) instead of the state.
     """
     return sa.select(
         pool_nodes.c.pool_id, nodes.c.id, nodes.c.uuid, nodes.c.name,
         nodes.c.resource_class, nodes.c.owner.label('node_owner'),
         pool_nodes.c.domain, pool_nodes.c.segment,
+        pool_nodes.c.created_at.label('joined_at'),
+        sa.func.coalesce(pool_nodes.c.reason, 'create').label('reason'),
+        pool_nodes.c.replaces,
         functions.optional(nodes.c.health).label('health'),
         node_counts.HEALTHY.label('is_healthy'),
-        node_counts.REASON.label('reason'), node_counts.TAKEN.label('taken'),
+        node_counts.REASON.label('excluded_by'),
+        node_counts.TAKEN.label('taken'),
         sa.case((reservations.c.id.is_not(None), nodes.c.instance_uuid),
                 else_=sa.null()).label('instance_uuid'),
         reservations.c.project_id,

@@ -19,13 +19,15 @@ reservations = models.reservations
 
 def select_targets(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """Select nodes, with the projects of reservations and pools, by id."""
-    reservation = sa.select(reservations.c.project_id).where(
-        expressions.CARRIED, expressions.LIVE).limit(1).correlate(nodes)
     return sa.select(
         nodes.c.id, nodes.c.uuid, nodes.c.name,
         nodes.c.owner.label('node_owner'), nodes.c.lessee,
-        reservation.scalar_subquery().label('project_id'),
         expressions.POOL_PROJECT.label('pool_project'),
+        reservations.c.project_id.label('holder'),
+        sa.case((reservations.c.id.is_not(None), nodes.c.provision_state)
+                ).label('provision_state'),
+    ).outerjoin_from(nodes, reservations, sa.and_(
+        expressions.CARRIED, expressions.LIVE)
     ).where(*where).order_by(nodes.c.id)
 
 

@@ -36,12 +36,13 @@ def find_notices(filters: Mapping[str, str], reach: values.Ownership,
     """Return a page of notices, in the order of creation.
 
     :param filters: values of ``uuid``, ``node`` (UUID or name), ``kind``,
-        ``state`` and ``ticket``.
+        ``state``, ``ticket``, ``overdue`` and ``project_id``.
     :param reach: that of the caller.
     :param after: id of the last notice of the page before.
     """
     conditions = {'node': notice_rows.is_on_node,
-                  'state': notice_rows.is_in_state}
+                  'state': notice_rows.is_in_state,
+                  'overdue': notice_rows.is_overdue}
     where = [conditions[name](value) if name in conditions
              else notice_rows.has_text(name, value)
              for name, value in filters.items()]
@@ -73,3 +74,10 @@ def count_notices() -> dict[tuple[str, str], int]:
     """Return the numbers of planned and open notices by kind and state."""
     return {(kind, state): number for kind, state, number
             in engine.fetch_rows(notice_rows.COUNT)}
+
+
+@engine.retry
+def count_overdue() -> dict[str, int]:
+    """Return the numbers of overdue notices by kind."""
+    return {row.kind: row.number
+            for row in engine.fetch_rows(notice_rows.COUNT_OVERDUE)}

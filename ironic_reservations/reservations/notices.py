@@ -5,6 +5,7 @@ A write that newly keeps requests off nodes touches them first: see
 ``transaction.Transaction.touch_nodes``.
 """
 
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -29,8 +30,9 @@ from ironic_reservations.shared import text
 
 LOG = log.getLogger(__name__)
 
-#: Columns that change the effect of a notice, not only its texts.
-EFFECTS = frozenset({'cordon', 'starts_at', 'ends_at'})
+#: Columns that are times, and those that change the effect of a notice, not
+#: only its texts.
+TIMES, EFFECTS = notice_rows.TIMES, notice_rows.EFFECTS
 
 #: The present. As ``ends_at`` it closes a notice.
 AT_ONCE = datetime.timedelta()
@@ -45,8 +47,8 @@ class Request:
     :param nodes: UUIDs and names; empty if ``domain`` is given.
     :param domain: key of a domain (see ``group_policy.find_domain``) and its
         value: all present nodes of this domain.
-    :param starts_at: None for now.
-    :param ends_at: None for no end.
+    :param times: by the names of ``values.NoticeTimes``; ``starts_at`` None
+        for now.
     :param digest: equal for equal requests.
     :param created_by: user.
     :param is_failed_build: whether a compute service records a failed build.
@@ -57,8 +59,7 @@ class Request:
     cordon: bool
     nodes: tuple[str, ...]
     domain: tuple[str, str] | None
-    starts_at: values.Time | None
-    ends_at: values.Time | None
+    times: Mapping[str, values.Time | None]
     texts: values.NoticeTexts
     digest: str
     created_by: str | None
@@ -122,8 +123,10 @@ def _find_targets(request: Request, authority: targets.Authority
     """
     def may_create(target: targets.Target) -> bool:
         return authority.may_write(target) or (
-            request.kind == 'fault' and not request.cordon
-            and authority.is_reporter(target))
+            request.kind == 'fault' and authority.is_reporter(target)
+            and (not request.cordon or bool(
+                conf.CONF.reservations.project_cordons
+                and authority.may_cordon(target))))
 
     limit = conf.CONF.reservations.max_members
     if request.domain is not None:
@@ -141,7 +144,10 @@ def _find_targets(request: Request, authority: targets.Authority
             raise exception.NotAuthorized(
                 'Only operators and the owner of a node may create this '
                 'notice; the project that has reserved the node, or has it in '
-                'a pool, may report a fault, without cordon.')
+                'a pool, may report a fault, without cordon'
+                + (', or with it while the node carries its server, or is in '
+                   'its pool.' if conf.CONF.reservations.project_cordons
+                   else '.'))
     if len(nodes) > limit:
         raise exception.InvalidInput(
             'by' if request.domain else 'nodes',
@@ -149,17 +155,29 @@ def _find_targets(request: Request, authority: targets.Authority
     return nodes
 
 
-def _check_times(starts_at: datetime.datetime,
-                 ends_at: datetime.datetime | None, now: datetime.datetime
-                 ) -> None:
-    """Check that a notice ends after it starts, and after now.
+def check_times(times: values.NoticeTimes, new: Collection[str],
+                now: datetime.datetime) -> None:
+    """Check the order of the times of a notice.
 
+    :param new: names of those that the request gives; they are in the future,
+        except ``starts_at``.
     :raises: InvalidInput.
     """
-    if ends_at is not None and ends_at <= max(starts_at, now):
+    starts_at, due_at, ends_at = times.starts_at, times.due_at, times.ends_at
+    for name, time, fault in (
+            ('ends_at', ends_at, 'must be later than starts_at and than now'),
+            ('due_at', due_at, 'must be later than starts_at and than now'),
+            ('latest_start', times.latest_start,
+             'must be later than now, and not earlier than starts_at')):
+        if time is not None and (
+                time < starts_at or time <= now and name in new
+                or time == starts_at and name != 'latest_start'):
+            raise exception.InvalidInput(name, fault,
+                                         got=f'{time.isoformat()}Z')
+    if due_at and ends_at and due_at > ends_at:
         raise exception.InvalidInput(
-            'ends_at', 'must be later than starts_at and than now',
-            got=f'{ends_at.isoformat()}Z')
+            'due_at', 'must not be later than ends_at',
+            got=f'{due_at.isoformat()}Z')
 
 
 def _check_room(request: Request, authority: targets.Authority,
@@ -205,9 +223,9 @@ def _record_failed_build(run: transaction.Run, request: Request,
     if notices[0].cordon or notices[0].ends_at is None:
         return notices, False
     with transaction.begin(run) as tx:
-        return _write_changes(tx, notices, {
+        return write_changes(tx, [(notices[0], {
             'ends_at': notice_rows.later_end(seconds),
-            'description': request.texts.description}), False
+            'description': request.texts.description})]), False
 
 
 def _mark_node(run: transaction.Run, request: Request, node: targets.Target,
@@ -253,11 +271,18 @@ def _insert(run: transaction.Run, request: Request,
             ) -> list[values.Notice]:
     """Insert the notices in one transaction.
 
-    :raises: Conflict if the project has already reported a fault of a node;
-        InvalidInput for times in the wrong order; ConcurrentChange.
+    :raises: Conflict if the project has already reported a fault of a node, or
+        has too many cordons; InvalidInput for times in the wrong order, or of
+        a project's cordon; ConcurrentChange.
     """
     project_id = authority.reach.project_id
     reports = [node for node in nodes if not authority.may_write(node)]
+    if reports and request.cordon:
+        for name, time in request.times.items():
+            if time is not None:
+                raise exception.InvalidInput(
+                    name, 'must not be given: the cordon of a project is open '
+                          'until an operator closes it')
     try:
         with transaction.begin(run) as tx:
             times = _find_times(tx, request)
@@ -265,6 +290,7 @@ def _insert(run: transaction.Run, request: Request,
                 tx.write_project(project_id)
             if request.cordon:
                 tx.touch_nodes((node.id, node.uuid) for node in nodes)
+                targets.check_unchanged(tx, reports, authority)
             for number, node in enumerate(nodes):
                 tx.execute(notice_rows.INSERT.values(times | _make_columns(
                     request, number, node,
@@ -275,10 +301,26 @@ def _insert(run: transaction.Run, request: Request,
                 raise exception.Conflict(
                     f'Your project has already reported a fault of node '
                     f'{row.node_uuid}; change or close notice {row.uuid}.')
+            if reports and request.cordon:
+                check_cordons(tx, project_id)
             return _read_back(tx, events.NOTICE_CREATED,
                               notice_rows.has_text('uuid', request.uuid))
     except db_exc.DBDuplicateEntry:
         raise transaction.ConcurrentChange()
+
+
+def check_cordons(tx: transaction.Transaction, project_id: str | None
+                  ) -> None:
+    """Check the number of a project's cordons, after the last one is written.
+
+    :raises: Conflict if there are too many.
+    """
+    limit = conf.CONF.reservations.project_cordons
+    if tx.execute(notice_rows.count_cordons(project_id)).scalar_one() > limit:
+        raise exception.Conflict(
+            f'At most {limit} cordons of a project are allowed, see '
+            f'[reservations] project_cordons. Ask an operator to look at the '
+            f'machines that were given back before.')
 
 
 def _find_times(tx: transaction.Transaction, request: Request
@@ -287,13 +329,15 @@ def _find_times(tx: transaction.Transaction, request: Request
 
     :raises: InvalidInput.
     """
-    starts_at = transaction.find_time(
-        'starts_at', request.starts_at, tx.now) or tx.now
-    ends_at = transaction.find_time('ends_at', (
-        datetime.timedelta(0, conf.CONF.reservations.avoid_failed)
-        if request.is_failed_build else request.ends_at), tx.now)
-    _check_times(starts_at, ends_at, tx.now)
-    return {'starts_at': starts_at, 'ends_at': ends_at}
+    times = {name: transaction.find_time(name, time, tx.now)
+             for name, time in request.times.items()}
+    if request.is_failed_build:
+        times['ends_at'] = transaction.find_time('ends_at', datetime.timedelta(
+            0, conf.CONF.reservations.avoid_failed), tx.now)
+    starts_at = times.pop('starts_at', None) or tx.now
+    check_times(values.NoticeTimes(starts_at=starts_at, **times), TIMES,
+                tx.now)
+    return {'starts_at': starts_at, **times}
 
 
 def _make_columns(request: Request, number: int, node: targets.Target,
@@ -325,97 +369,20 @@ def _read_back(tx: transaction.Transaction, kind: events.Kind,
     return notices
 
 
-def update_notices(uuid: str, node: str | None, changes: Mapping[str, Any],
-                   authority: targets.Authority) -> list[values.Notice]:
-    """Change the notices of a request, all or none.
-
-    :param node: UUID or name of the node whose notice to change; None for all.
-    :param changes: values by column.
-    :raises: NotFound if the caller sees none; NotAuthorized if the caller may
-        not change one; Conflict if one is closed, and not only its texts
-        change; InvalidInput; DeadlineExceeded.
-    """
-    where = [notice_rows.has_text('uuid', uuid)]
-    if node is not None:
-        where.append(notice_rows.is_on_node(node))
-
-    def attempt(run: transaction.Run) -> list[values.Notice]:
-        notices = notice_lookup.read_notices(*where, reach=authority.reach)
-        if not notices:
-            raise exception.NotFound(
-                f'No notice {uuid} could be found.' if node is None else
-                f'No notice {uuid} of node {node} could be found.')
-        if (run.unsure and changes.get('ends_at') == AT_ONCE
-                and all(notice.state == 'closed' for notice in notices)):
-            # The COMMIT whose response was lost has succeeded.
-            return notices
-        if node is None and EFFECTS & changes.keys():
-            notices = [notice for notice in notices if notice.has_node]
-            if not notices:
-                raise exception.Conflict(
-                    f'The nodes of notices {uuid} no longer exist; only texts '
-                    f'can be changed.')
-        for notice in notices:
-            _check_change(notice, changes, authority)
-        with transaction.begin(run) as tx:
-            columns = {**changes, **{
-                name: transaction.find_time(name, changes[name], tx.now)
-                for name in {'starts_at', 'ends_at'} & changes.keys()}}
-            if EFFECTS & changes.keys() and changes.get('ends_at') != AT_ONCE:
-                for notice in notices:
-                    _check_times(columns.get('starts_at', notice.starts_at),
-                                 columns.get('ends_at', notice.ends_at),
-                                 tx.now)
-            tx.touch_nodes((notice.node_id, notice.node_uuid)
-                           for notice in notices
-                           if _keeps_off(notice, changes))
-            return _write_changes(tx, notices, columns)
-
-    return transaction.run_request(attempt)
-
-
-def _check_change(notice: values.Notice, changes: Mapping[str, Any],
-                  authority: targets.Authority) -> None:
-    """Check that a caller may change a notice, and that it is not closed.
-
-    :raises: NotAuthorized, Conflict.
-    """
-    # A reporter must not end the cordon that an operator has added.
-    affects_cordon = changes.get('cordon') or (
-        notice.cordon and EFFECTS & changes.keys())
-    if not authority.may_write(notice) and (
-            affects_cordon or not authority.is_reporter(notice)):
-        raise exception.NotAuthorized(
-            'Only operators and the owner of the node may '
-            + ('set or change a cordon.' if affects_cordon
-               else 'change this notice.'))
-    if EFFECTS & changes.keys() and notice.state == 'closed':
-        raise exception.Conflict(
-            f'The notice of node {notice.node_uuid} is closed; only its texts '
-            f'can be changed.')
-
-
-def _write_changes(tx: transaction.Transaction,
-                   notices: Sequence[values.Notice],
-                   columns: Mapping[str, Any]) -> list[values.Notice]:
+def write_changes(tx: transaction.Transaction,
+                  changes: Sequence[tuple[values.Notice, Mapping[str, Any]]]
+                  ) -> list[values.Notice]:
     """Change notices, and return them.
 
+    :param changes: of each one the new values by column.
     :raises: ConcurrentChange if the times or the cordon of one are no longer
         as they were read, so that it may be unknown which nodes to touch.
     """
-    for notice in notices:
+    for notice, columns in changes:
         tx.write_one(notice_rows.update_notice(
             notice, columns, bool(EFFECTS & columns.keys())))
     return _read_back(tx, events.NOTICE_CHANGED, notice_rows.has_id(
-        notice.id for notice in notices))
-
-
-def _keeps_off(notice: values.Notice, changes: Mapping[str, Any]) -> bool:
-    """Return whether changes newly keep requests off the node."""
-    if not changes.get('cordon', notice.cordon):
-        return False
-    return (not notice.cordon or 'starts_at' in changes
-            or changes.get('ends_at', AT_ONCE) != AT_ONCE)
+        notice.id for notice, _ in changes))
 
 
 def sweep() -> int:

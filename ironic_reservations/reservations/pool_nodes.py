@@ -78,7 +78,8 @@ def _insert(run: transaction.Run, pool: values.Pool, node: matching.Node
                 pool_rows.admit_node(node.id, node.uuid, str(pool.project_id)),
                 error=transaction.NodeLost)
             tx.execute(pool_rows.INSERT_NODES, [pools.make_row(
-                pool.id, node, group_policy.find_levels(pool))])
+                pool.id, node, group_policy.find_levels(pool),
+                reason='add')])
             tx.write_one(pool_rows.update_pool(pool))
             return pools.read_back(tx, 'update', pool_rows.has_uuid(pool.uuid),
                                    arrivals=[node.uuid])
@@ -165,7 +166,7 @@ def _swap(run: transaction.Run, pool: values.Pool, old: values.PoolNode,
                     tx.write_one(pool_rows.touch_idle(old))
             tx.write_one(pool_rows.delete_nodes(pool.id, [old.id]))
             tx.execute(pool_rows.INSERT_NODES, [pools.make_row(
-                pool.id, new, levels, old.segment)])
+                pool.id, new, levels, old.segment, 'replace', old.uuid)])
             tx.write_one(pool_rows.update_pool(pool))
             return pools.read_back(
                 tx, 'update', pool_rows.has_uuid(pool.uuid),

@@ -143,11 +143,16 @@ def join_node(tx: transaction.Transaction, node: matching.Node,
 
 
 def make_row(pool_id: int, node: matching.Node, levels: group_policy.Levels,
-             segment: int | None = None) -> dict[str, Any]:
-    """Return the columns of the row of a pool's new node."""
+             segment: int | None = None, reason: str | None = None,
+             replaces: str | None = None) -> dict[str, Any]:
+    """Return the columns of the row of a pool's new node.
+
+    :param reason: None if it joins together with the pool.
+    :param replaces: UUID of the node that it replaces.
+    """
     return {'node_id': node.id, 'node_uuid': node.uuid, 'pool_id': pool_id,
             'domain': levels.join_domain(levels.find_domain(node)),
-            'segment': segment}
+            'segment': segment, 'reason': reason, 'replaces': replaces}
 
 
 def read_back(tx: transaction.Transaction, action: str,
@@ -203,7 +208,7 @@ def _read(*where: sa.ColumnElement[bool],
         columns = dict(row._mapping)
         nodes[columns.pop('pool_id')].append(values.PoolNode(
             state=profiles.classify_node(
-                columns.pop('reason'), columns.pop('taken')), **columns))
+                columns.pop('excluded_by'), columns.pop('taken')), **columns))
     result = []
     for pool in pools:
         summary = collections.Counter(

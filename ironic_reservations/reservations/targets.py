@@ -2,9 +2,12 @@
 """Finds the nodes that a request for notices names."""
 
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+from typing import Any
 
 from oslo_utils import uuidutils
 import sqlalchemy as sa
@@ -17,6 +20,7 @@ from ironic_reservations.db import expressions
 from ironic_reservations.db import target_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import group_policy
+from ironic_reservations.reservations import transaction
 
 #: Number of nodes that one statement reads.
 NODES_AT_ONCE = 1000
@@ -28,8 +32,10 @@ class Target:
 
     :param lessee: project that leases the node, or None.
     :param pool_project: project that has the node in a pool, or None.
-    :param project_id: project that has reserved the node, or ``pool_project``
-        if that is the caller's; None if there is none.
+    :param holder: project that has reserved the node, or None.
+    :param provision_state: None if it is not reserved.
+    :param project_id: ``pool_project`` if that is the caller's, otherwise
+        ``holder``.
     """
 
     id: int
@@ -38,7 +44,15 @@ class Target:
     node_owner: str | None
     lessee: str | None
     pool_project: str | None
+    holder: str | None
+    provision_state: str | None
     project_id: str | None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is reserved, and no instance was deployed to it yet."""
+        return (self.provision_state is not None
+                and values.find_state(self.provision_state) == 'reserved')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +85,22 @@ class Authority:
         return (target.project_id is not None
                 and target.project_id == self.reach.project_id
                 and self.may_report(target))
+
+    def has_machine(self, target: Target) -> bool:
+        """Return whether the caller's project has a node for its work.
+
+        A hold gives no right, because it costs nothing.
+        """
+        project_id = (target.pool_project if target.provision_state is None
+                      else None if target.is_held else target.holder)
+        return project_id == self.reach.project_id and self.is_reporter(target)
+
+    def may_cordon(self, target: Target) -> bool:
+        """Return whether the caller's project may set a cordon of a node."""
+        return self.has_machine(target) or (
+            target.pool_project == self.reach.project_id
+            and target.holder in (None, target.pool_project)
+            and self.is_reporter(target))
 
 
 def find_named(names: Sequence[str], authority: Authority) -> list[Target]:
@@ -120,18 +150,33 @@ def find_in_domain(by: str, value: str,
         after = nodes[-1].id if len(nodes) == NODES_AT_ONCE else None
 
 
-def _read(authority: Authority,
-          *where: sa.ColumnElement[bool]) -> list[Target]:
+def find_nodes(ids: Collection[int], authority: Authority) -> list[Target]:
+    """Return nodes in the order of their ids."""
+    return _read(authority, target_rows.has_id(ids))
+
+
+def check_unchanged(tx: transaction.Transaction, nodes: Sequence[Target],
+                    authority: Authority) -> None:
+    """Check that nodes still belong to those to whom they did.
+
+    The transaction has written their rows, so no other one changes this.
+
+    :raises: ConcurrentChange.
+    """
+    if nodes and [*nodes] != _read(authority, target_rows.has_id(
+            [node.id for node in nodes]), execute=tx.execute):
+        raise transaction.ConcurrentChange()
+
+
+def _read(authority: Authority, *where: sa.ColumnElement[bool],
+          execute: Callable[..., Iterable[sa.Row[Any]]] = engine.fetch_rows
+          ) -> list[Target]:
     """Return nodes in the order of their ids.
 
     A node of a pool of the caller's project is as one that it has reserved.
     """
-    targets: list[Target] = []
-    for row in engine.fetch_rows(target_rows.select_targets(*where)):
-        target = Target(**row._mapping)
-        if (target.pool_project
-                and target.pool_project == authority.reach.project_id):
-            target = dataclasses.replace(target,
-                                         project_id=target.pool_project)
-        targets.append(target)
-    return targets
+    project_id = authority.reach.project_id
+    return [Target(**row._mapping, project_id=(
+        project_id if project_id and row.pool_project == project_id
+        else row.holder))
+        for row in execute(target_rows.select_targets(*where))]

@@ -47,10 +47,19 @@ host_leases.give_up_lease        hosts
 notices._end_lost                notices(g)
 notices._insert                  [projects] [nodes]          nodes(e)
                                  +notices(k)                 notices(p)
+                                                             pool_nodes(o)
+                                                             pools(o)
+                                                             reservations(o)
 notices._mark_node               [projects] +notices(g)      nodes(e)
                                                              notices(p)
 notices._record_failed_build     notices(g)                  nodes(e)
-notices.update_notices           [nodes] notices(k)          nodes(e)
+notice_updates._change           [nodes] notices(k)          nodes(e)
+notice_updates._cordon           projects nodes notices(k)   pool_nodes pools
+                                                             reservations(n)
+notice_updates._schedule         [nodes] notices(k)          nodes(e)
+                                                             pool_nodes(o)
+                                                             pools(o)
+                                                             reservations(o)
 obtain.hold_picks                [projects] nodes [+groups]  notices pool_nodes
                                  [+history] +reservations    pools
                                                              reservations(p)
@@ -73,7 +82,9 @@ updates.write_changes            reservations                nodes(r)
 (k) If it newly keeps requests off nodes, it writes their rows first.
 (m) It deletes a group without members. A new member writes the group's row.
 (n) A write that ends a live reservation writes its node, too. An adoption,
-    which may change its project, does not depend on pools.
+    which may change its project, depends neither on pools nor on notices.
+(o) It writes the nodes of cordons before it reads this. Nothing depends on
+    which project has the node of another notice.
 (p) It counts what a project has. All writes that such a limit can refuse
     write the project's row before they count.
 (r) A write that takes a node from a reservation also writes the row of the

@@ -47,6 +47,9 @@ SERVER_GROUP_POLICIES = {
 #: Kinds of notices, with the default of ``cordon``.
 NOTICE_KINDS = {'maintenance': True, 'retirement': True, 'fault': False}
 
+#: Why a node is in a pool.
+POOL_REASONS = ('create', 'add', 'replace')
+
 #: States of a notice.
 NOTICE_STATES = ('planned', 'open', 'closed')
 

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 from ironic_reservations.api import errors
+from ironic_reservations import conf
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
@@ -66,11 +67,13 @@ _STATE = {
     'standbys': 'SELECT host, holder FROM reservations_standbys',
     'notices': '''SELECT t.uuid, number, kind, cordon, n.uuid, t.node_uuid,
         category, project_id, is_failed_build, {days:starts_at},
-        {days:ends_at} FROM reservations_notices t
+        {days:ends_at}, {days:due_at}, {days:latest_start},
+        {days:scheduled_at} FROM reservations_notices t
         LEFT JOIN nodes n ON n.id = t.node_id''',
     'pools': '''SELECT uuid, project_id, {days:expires_at}
         FROM reservations_pools''',
-    'pool nodes': '''SELECT p.uuid, n.uuid, m.node_uuid, domain, segment
+    'pool nodes': '''SELECT p.uuid, n.uuid, m.node_uuid, domain, segment,
+        reason, replaces
         FROM reservations_pool_nodes m
         LEFT JOIN nodes n ON n.id = m.node_id
         LEFT JOIN reservations_pools p ON p.id = m.pool_id''',
@@ -484,6 +487,9 @@ class Simulator:
                     (host_leases, 'MAX_TTL', 10 ** 8)):
                 stack.callback(setattr, module, name, getattr(module, name))
                 setattr(module, name, value)
+            conf.CONF.set_override('project_cordons', 1, 'reservations')
+            stack.callback(conf.CONF.clear_override, 'project_cordons',
+                           'reservations')
             yield
 
     def forget(self, first):

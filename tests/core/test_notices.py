@@ -15,6 +15,7 @@ from ironic_reservations.cmd import manage
 from ironic_reservations.db import models
 from ironic_reservations.db import notice_rows
 from ironic_reservations.reservations import notice_lookup
+from ironic_reservations.reservations import notice_updates
 from ironic_reservations.reservations import notices
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import targets
@@ -30,12 +31,13 @@ OPERATOR = targets.Authority(lambda node: True, lambda node: True, values.ALL)
 
 
 def make_request(fleet, *node_ids, **fields):
+    times = {name: fields.pop(name) for name in notices.TIMES & fields.keys()}
     return notices.Request(**{
         'uuid': str(uuid.uuid4()), 'kind': 'maintenance', 'cordon': True,
         'nodes': tuple(fleet[node_id].uuid for node_id in node_ids),
-        'domain': None, 'starts_at': None, 'ends_at': None, 'category': None,
-        'description': None, 'ticket': None, 'digest': '',
-        'created_by': None, **fields})
+        'domain': None, 'times': times,
+        'texts': values.NoticeTexts(), 'digest': '', 'created_by': None,
+        **fields})
 
 
 def create(fleet, *node_ids, **fields):
@@ -46,7 +48,7 @@ def create(fleet, *node_ids, **fields):
 
 
 def update(name, **changes):
-    return notices.update_notices(name, None, changes, OPERATOR)
+    return notice_updates.update_notices(name, None, changes, OPERATOR)
 
 
 def from_now(seconds):
@@ -236,7 +238,7 @@ def test_two_changes_of_a_notice(fleet, monkeypatch):
     node_id = fleet.add_node()
     name = create(fleet, node_id, cordon=False, starts_at=from_now(3600))
     others = [lambda: update(name, cordon=True)]
-    check = notices._check_change
+    check = notice_updates._check_change
 
     def check_before_the_other(*args):
         check(*args)
@@ -244,7 +246,7 @@ def test_two_changes_of_a_notice(fleet, monkeypatch):
             others.pop()()
             fleet.set_node(node_id, updated_at=None)
 
-    monkeypatch.setattr(notices, '_check_change', check_before_the_other)
+    monkeypatch.setattr(notice_updates, '_check_change', check_before_the_other)
     update(name, starts_at=from_now(-1))
     assert fleet[node_id].updated_at is not None
 

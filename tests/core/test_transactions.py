@@ -202,6 +202,9 @@ FURTHER = [
         writes.ident('pool'), {'expires_at': None}, writes.authorize)),
     (['UPDATE reservations SET project_id = NULL'], lambda: writes.report(
         'hosted', is_failed_build=True)),
+    (['UPDATE reservations_notices SET cordon = 0'],
+     lambda: writes.change_notice('deployed', writes.REPORTER,
+                                  starts_at=15 * writes.DAY)),
     (['record a failed build'], lambda: writes.report(
         'hosted', is_failed_build=True, uuid=writes.ident('again'))),
 ]

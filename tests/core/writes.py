@@ -34,6 +34,7 @@ from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import notice_updates
 from ironic_reservations.reservations import notices
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import pool_nodes
@@ -153,13 +154,21 @@ def fill(fleet, with_nodes_alone=False):
             fleet.execute(sa.insert(models.pool_nodes).values(
                 node_id=ids[node], node_uuid=ident(node), pool_id=pool_id,
                 created_at=functions.utcnow()))
-    for name, days in (('cordoned', -1), ('planned', 10)):
+    for name, days, last in (('cordoned', -1, None), ('planned', 10, None),
+                             ('deployed', 10, 20)):
         fleet.execute(sa.insert(models.notices).values(
             uuid=ident(f'notice {name}'), number=0, kind='maintenance',
             cordon=True, node_id=ids[name], node_uuid=ident(name),
             node_name=name, starts_at=functions.seconds_from_now(86400 * days),
+            latest_start=last and functions.seconds_from_now(86400 * last),
             is_failed_build=False, request_digest='',
             created_at=functions.utcnow()))
+    fleet.execute(sa.insert(models.notices).values(
+        uuid=ident('notice reported'), number=0, kind='fault', cordon=False,
+        node_id=ids['deployed'], node_uuid=ident('deployed'), project_id=P,
+        node_name='deployed', starts_at=functions.seconds_from_now(-86400),
+        is_failed_build=False, request_digest='',
+        created_at=functions.utcnow()))
     for host, days in (('compute-1', 10), ('compute-2', -1)):
         fleet.execute(sa.insert(models.host_leases).values(
             host=host, holder=ident(host), serial=0,
@@ -267,16 +276,16 @@ def report(name, authority=OPERATOR, **fields):
     """POST of notices."""
     rows, is_new = notices.create_notices(notices.Request(**{
         'uuid': ident(f'new notice {name}'), 'kind': 'fault', 'cordon': False,
-        'nodes': (ident(name),), 'domain': None, 'starts_at': None,
-        'ends_at': None, 'category': None, 'description': None,
-        'ticket': None, 'digest': DIGEST, 'created_by': None, **fields}),
+        'nodes': (ident(name),), 'domain': None, 'times': {},
+        'texts': values.NoticeTexts(), 'digest': DIGEST, 'created_by': None,
+        **fields}),
         authority)
     return is_new, [row.node_name for row in rows]
 
 
-def change_notice(name, **changes):
-    return [row.state for row in notices.update_notices(
-        ident(f'notice {name}'), None, changes, OPERATOR)]
+def change_notice(name, authority=OPERATOR, **changes):
+    return [row.state for row in notice_updates.update_notices(
+        ident(f'notice {name}'), None, changes, authority)]
 
 
 def list_reservations():
@@ -558,6 +567,14 @@ WRITES = {
     'report': call(report, 'in-use', REPORTER),
     'report again': call(report, 'in-use', REPORTER,
                          uuid=ident('second report')),
+    'give back a machine of the pool': call(
+        report, 'pooled', REPORTER, cordon=True, then='pooled'),
+    'give back a reported machine': call(
+        change_notice, 'reported', REPORTER, cordon=True),
+    'schedule a notice': call(change_notice, 'deployed', REPORTER,
+                              starts_at=15 * DAY),
+    'schedule a notice at once': call(change_notice, 'deployed', REPORTER,
+                                      starts_at=notices.AT_ONCE),
     'record a failed build': call(report, 'hosted', is_failed_build=True),
     'close a notice': call(change_notice, 'cordoned',
                            ends_at=notices.AT_ONCE),
