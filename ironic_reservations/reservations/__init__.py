@@ -25,8 +25,9 @@ enforced by also writing the row of the project, the group or the host.
 * ``membership``: adds a reservation to a group.
 * ``quotas``: limits the nodes of a project.
 * ``host_leases``: which process serves a compute host.
-* ``notices``, ``notice_lookup``, ``targets``: notices and cordons, their
-  lists, and the nodes that a request for notices names.
+* ``notices``, ``notice_updates``, ``notice_lookup``, ``targets``: notices and
+  cordons, their changes and lists, and the nodes that a request for notices
+  names.
 * ``pools``, ``pool_nodes``: pools, and the nodes that join and leave them.
 * ``history``: reads and sweeps the reservations that have ended.
 * ``dry_runs``: which nodes a request would match.

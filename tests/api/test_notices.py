@@ -71,9 +71,10 @@ def test_notice(ironic, nodes):
     assert notice == {
         'uuid': notice['uuid'], 'kind': 'maintenance', 'cordon': True,
         'state': 'open', 'node_uuid': nodes[0].id, 'node_name': nodes[0].name,
-        'starts_at': notice['created_at'], 'ends_at': None,
+        'overdue': False, 'starts_at': notice['created_at'], 'due_at': None,
+        'latest_start': None, 'scheduled_at': None, 'ends_at': None,
         'category': 'gpu', 'description': 'Replace a fan', 'ticket': 'RMA-1',
-        'action': None, 'created_by': None,
+        'action': None, 'project_id': None, 'created_by': None,
         'created_at': notice['created_at'], 'updated_at': None}
     assert get(ironic, uuid=notice['uuid'].upper()) == [notice]
 

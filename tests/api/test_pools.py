@@ -91,7 +91,8 @@ def test_pool(ironic, create, call, node_class):
     assert node == {
         'uuid': node['uuid'], 'name': node['name'],
         'resource_class': node_class, 'domain': node['domain'],
-        'segment': None, 'state': 'free', 'health': None,
+        'segment': None, 'joined_at': pool['created_at'], 'reason': 'create',
+        'replaces': None, 'state': 'free', 'health': None,
         'instance_uuid': None, 'notices': [], 'more_notices': 0}
     assert call('GET', f'/{name}') == pool
     brief = {key: value for key, value in pool.items()

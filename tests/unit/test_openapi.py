@@ -62,6 +62,8 @@ DIGESTS = {
         'b80a1128e807360198e962c1104442c636d2a2d439f7e228f0a6df7e19031d13',
     '1.9':
         '70fb1d86233c8d97058cd4ceec55cae86db4736782eb07e78d18ee1df2ee88a5',
+    '1.10':
+        '3bd257afc9dcfd4dff9dd9e0925bd9a599f139773ce74b21ac29543b19d2ef90',
 }
 
 
