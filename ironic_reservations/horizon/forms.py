@@ -4,7 +4,6 @@
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import re
 from typing import Any
@@ -18,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from ironic_reservations.horizon import api
 from ironic_reservations.osc import units
 from ironic_reservations.shared import constants
+from ironic_reservations.shared import extra_specs
 
 #: States of a reservation in the API, with their translations.
 STATES = {name: _(name) for name in constants.STATES}
@@ -25,17 +25,6 @@ STATES = {name: _(name) for name in constants.STATES}
 #: Likewise, of notices: their kinds and states.
 NOTICE_KINDS = {name: _(name) for name in constants.NOTICE_KINDS}
 NOTICE_STATES = {name: _(name) for name in constants.NOTICE_STATES}
-
-#: Patterns of extra specs that have a field of their own in a request. The
-#: group is the name of a trait or a capability.
-_FIELDS = {
-    'memory_mb': r'resources[\w-]*:MEMORY_MB',
-    'vcpus': r'resources[\w-]*:VCPU',
-    'root_gb': r'resources[\w-]*:DISK_GB',
-    'resource_class': r'resources[\w-]*:CUSTOM_.*',
-    'candidate_nodes': 'reservations:candidate_nodes',
-    'trait': r'(?:trait[\w-]*|reservations:trait):(.+)',
-    'capability': r'(?:capabilities:)?(cpu_arch)|capabilities:(.+)'}
 
 _CAPABILITY = re.compile(r'([^\s=:,<>!]+)\s*(?:[=:](.+))?', re.DOTALL)
 _EXTRA_SPEC = re.compile(r'([^=]*[^=\s])\s*+=\s*+(.*)', re.DOTALL)
@@ -278,7 +267,7 @@ class Ask(_ProjectForm):
             return data
         specs = data['extra_specs']
         constraints = [
-            *(name for name in _FIELDS if data.get(name) not in (
+            *(key for key in extra_specs.KEYS if data.get(key) not in (
                 None, '', [])),
             *(f'trait {name}' for name in data['traits'] + data['forbidden']),
             *(f'capability {name}' for name, _value in data['capabilities'])]
@@ -288,8 +277,10 @@ class Ask(_ProjectForm):
                   'node or an extra spec.'))
         name = _find_repeated([key for key, _value in specs]
                               ) or _find_repeated([
-                                  *constraints,
-                                  *dict.fromkeys(_list_constraints(specs))])
+                                  *constraints, *dict.fromkeys(
+                                      f'{kind} {name}'.strip()
+                                      for item in specs for kind, name, _value
+                                      in extra_specs.read_constraints(*item))])
         if name:
             raise validators.ValidationError(
                 _('Given more than once: %s.') % (
@@ -403,21 +394,6 @@ def _match(pattern: re.Pattern[str], text: str,
     if not match:
         raise validators.ValidationError(message % text)
     return match
-
-
-def _list_constraints(specs: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield requirements that both extra specs and fields constrain.
-
-    :returns: a key of ``_FIELDS``, with the name of a trait or capability.
-    """
-    for key, value in specs:
-        keys = [f'capabilities:{item.partition(":")[0].strip()}'
-                for item in value.split(',')
-                ] if key == 'capabilities' else [key]
-        for kind, pattern in _FIELDS.items():
-            for match in filter(None, (re.fullmatch(pattern, name)
-                                       for name in keys)):
-                yield ' '.join([kind, *filter(None, match.groups())])
 
 
 def _find_repeated(names: Sequence[str]) -> str | None:
