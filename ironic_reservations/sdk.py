@@ -122,10 +122,11 @@ class _NodeReservation(_Row):
 
 
 class _NodeSet(_Resource):
-    """Nodes with a policy: a group or a pool."""
+    """Nodes with a policy: a group or a pool.
 
-    #: ``id`` is the same.
-    uuid = resource.Body('uuid', alternate_id=True)
+    openstacksdk does not look for the ID in a base class.
+    """
+
     project_id = resource.Body('project_id')
     #: ``pack``, ``spread``, ``soft-pack``, ``soft-spread`` or None.
     policy = resource.Body('policy')
@@ -255,6 +256,8 @@ class Group(_NodeSet):
     resources_key = 'groups'
     base_path = '/reservations/groups'
 
+    #: ``id`` is the same.
+    uuid = resource.Body('uuid', alternate_id=True)
     created_at = resource.Body('created_at')
     #: Number of members by the health of their nodes, if it is known.
     health = resource.Body('health', type=dict)
@@ -282,6 +285,8 @@ class Pool(_NodeSet, _Row):
     base_path = '/reservations/pools'
     _query_mapping = resource.QueryParameters('project_id', 'node')
 
+    #: ``id`` is the same.
+    uuid = resource.Body('uuid', alternate_id=True)
     #: ISO 8601 with a time zone; None for no expiry.
     expires_at = resource.Body('expires_at')
     #: Numbers of nodes: ``total``, ``free``, ``reserved``, ``taken``,
