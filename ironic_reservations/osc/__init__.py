@@ -14,6 +14,7 @@
 * ``servers``: reads servers and their groups from Nova.
 * ``placement``: why Placement finds no compute host.
 * ``output``: formats results.
+* ``commands``: base classes of commands that list or change resources.
 * ``progress``: shows the progress of a long command.
 * ``suggestions``: hints on misspelt names and empty lists.
 * ``usage``: counts reservations by project.

@@ -6,7 +6,6 @@ them as they do for all other ``openstack baremetal`` commands. Requests to
 other services go through openstacksdk.
 """
 
-import argparse
 from collections.abc import Iterator
 import contextlib
 import copy
@@ -31,7 +30,6 @@ import tenacity
 from urllib3 import exceptions as urllib3_exc
 
 from ironic_reservations.osc import progress
-from ironic_reservations.osc import units
 from ironic_reservations.shared import text
 
 PATH = '/v1/reservations'
@@ -399,20 +397,3 @@ def find_resource(cmd: command.Command, service: str, resource: str,
         raise exceptions.CommandError(
             f'Cannot look up {resource} "{ident}": {format_error(error)}'
             ) from error
-
-
-def add_paging(parser: argparse.ArgumentParser, marker: str) -> None:
-    """Add the options ``--limit`` and ``--marker`` to a parser.
-
-    :param marker: type of a marker, such as ``host``.
-    """
-    add_limit(parser)
-    parser.add_argument('--marker', metavar=f'<{marker}>',
-                        help='Show entries after this one')
-
-
-def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--limit`` to a parser."""
-    parser.add_argument('--limit', type=units.parse_number,
-                        metavar='<number>',
-                        help='Maximum number of entries (default: all)')

@@ -16,6 +16,7 @@ from rich import tree
 
 from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import create
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
@@ -26,8 +27,6 @@ from ironic_reservations.shared import text
 
 PATH = f'{client.PATH}/groups'
 
-COLUMNS = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
-           *options.PURPOSE, 'created_at')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
@@ -52,7 +51,7 @@ def _format_columns(cmd: command.Command,
     """Return the columns and values of a group for ShowOne."""
     members = group['reservations']
     rows = [{**member, **member['group'],
-             'node': member['node_name'] or member['node_uuid']}
+             'node': output.name_node(member)}
             for member in members]
     picture = _draw_tree(cmd, rows) if 'levels' in group else (
         output.format_table(output.format_headers(MEMBER), (
@@ -157,24 +156,14 @@ class CreateGroup(output.ShowOne):
                 auth=auth))
 
 
-class ListGroup(output.Lister):
+class ListGroup(commands.ListCommand):
     """List groups of reservations."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        client.add_paging(parser, 'uuid')
-        scope.add_all_projects(parser)
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.choose_auth(self, parsed_args, 'groups')
-        filters = {'marker': parsed_args.marker}
-        groups = suggestions.report_empty(self, client.read_list(
-            self, 'reservations/groups', filters, parsed_args.limit,
-            auth=auth), 'groups', filters, auth=auth)
-        return output.format_headers(COLUMNS), (
-            [_format_listed(group, name) for name in COLUMNS]
-            for group in groups)
+    path, plural = 'reservations/groups', 'groups'
+    filters = ('marker',)
+    columns = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
+               *options.PURPOSE, 'created_at')
+    format_cell = staticmethod(_format_listed)
 
 
 class ShowGroup(output.ShowOne):
@@ -218,7 +207,7 @@ class SetGroup(output.Command):
             scope.find_auth(self, parsed_args), body=patch)
 
 
-class DeleteGroup(output.EachCommand):
+class DeleteGroup(commands.EachCommand):
     """Release all members of groups on which nothing is deployed."""
 
     argument = 'uuid', 'UUID of the group'

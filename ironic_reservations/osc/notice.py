@@ -2,9 +2,7 @@
 """The commands for notices: what is wrong with nodes, or will be done."""
 
 import argparse
-from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
 from typing import Any
 import urllib.parse
@@ -15,6 +13,7 @@ from osc_lib.command import command
 from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
@@ -27,8 +26,6 @@ PATH = f'{client.PATH}/notices'
 
 COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
            'category', 'ticket')
-DETAILS = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:], 'description',
-           'action', 'created_by', 'created_at', 'updated_at')
 
 #: Texts of a notice, with the help of their options.
 _TEXTS = {'category': 'Type of the problem or of the work, such as gpu, at '
@@ -124,7 +121,7 @@ def _create(cmd: command.Command, args: argparse.Namespace,
             f'avoid_failed_nodes forbids it. Give another category.')
     _check_effect(response['notices'], body.get(
         'cordon', constants.NOTICE_KINDS[body['kind']]))
-    return _format_notices(response['notices'], COLUMNS)
+    return output.format_rows(response['notices'], COLUMNS)
 
 
 def _check_effect(notices: list[client.Data], cordon: bool) -> None:
@@ -132,7 +129,7 @@ def _check_effect(notices: list[client.Data], cordon: bool) -> None:
 
     :param cordon: whether the request is for cordons.
     """
-    others = [f'{_name_node(notice)} '
+    others = [f'{output.name_node(notice)} '
               f'({"closed" if notice["state"] == "closed" else "no cordon"})'
               for notice in notices if notice['state'] == 'closed'
               or cordon and not notice['cordon']]
@@ -183,19 +180,6 @@ def _add_hints(cmd: command.Command, nodes: list[str], auth: Any,
                 cmd, f'Project {project} can use only its own nodes and '
                      f'reservations; use --all-projects for all.')
         raise
-
-
-def _format_notices(notices: Iterable[client.Data],
-                    names: Sequence[str]) -> output.Columns:
-    """Return the columns and values of notices for Lister."""
-    return output.format_headers(names), (
-        [_name_node(notice) if name == 'node' else notice[name]
-         for name in names] for notice in notices)
-
-
-def _name_node(notice: client.Data) -> str:
-    name: str = notice['node_name'] or notice['node_uuid']
-    return name
 
 
 class CreateNotice(output.Lister):
@@ -263,11 +247,16 @@ class ReportFault(output.Lister):
                        kind='fault')
 
 
-class ListNotice(output.Lister):
+class ListNotice(commands.ListCommand):
     """List notices, including closed ones, in the order of creation."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    path, plural = 'reservations/notices', 'notices'
+    filters = ('uuid', 'node', 'kind', 'state', 'ticket')
+    columns = COLUMNS
+    details = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:], 'description',
+               'action', 'created_by', 'created_at', 'updated_at')
+
+    def add_filters(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--uuid', metavar='<uuid>',
                             help='Only the notices of one request')
         parser.add_argument('--node', metavar='<node>',
@@ -278,21 +267,6 @@ class ListNotice(output.Lister):
                             help='Only those in this state')
         parser.add_argument('--ticket', metavar='<text>',
                             help='Only those with this ticket')
-        client.add_limit(parser)
-        scope.add_all_projects(parser)
-        parser.add_argument('--long', action='store_true',
-                            help='Show all columns')
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.choose_auth(self, parsed_args, 'notices')
-        filters = {name: getattr(parsed_args, name) for name in (
-            'uuid', 'node', 'kind', 'state', 'ticket')}
-        rows = suggestions.report_empty(
-            self, client.read_list(self, 'reservations/notices', filters,
-                                   parsed_args.limit, auth=auth),
-            'notices', filters, auth=auth)
-        return _format_notices(rows, DETAILS if parsed_args.long else COLUMNS)
 
 
 class SetNotice(output.Command):
@@ -336,72 +310,56 @@ def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,
         {'ends_at': 'now', **options.select_values(args, 'action')}), auth)
 
 
-class CloseNotice(output.Command):
+class CloseNotice(commands.EachCommand):
     """Close notices, which ends their cordons.
 
     Notices of the same request that are closed already are not changed.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
-                            help='UUID of the notices')
+    argument = 'uuid', 'UUID of the notices'
+    verb = 'Closed'
+    has_own_hints = True
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--node', metavar='<node>',
                             help='Only those of this node (name or UUID)')
         _add_texts(parser, 'action')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def close(uuid: str) -> str:
-            rows = list(client.read_list(
-                self, 'reservations/notices',
-                {'uuid': uuid, 'node': parsed_args.node}, auth=auth))
-            current = [row for row in rows if row['state'] != 'closed']
-            if rows and not current:
-                raise exceptions.CommandError('It is closed already.')
-            if len(current) == len(rows):
-                # Also without rows, for the error and its hints.
-                _close(self, parsed_args, uuid, parsed_args.node, auth)
-            else:
-                for row in current:
-                    _close(self, parsed_args, uuid, row['node_uuid'], auth)
-            return f'notice {uuid}, ' + _join_nodes(current)
-
-        output.delete_each(self, parsed_args.uuids, close, 'Closed')
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        rows = list(client.read_list(
+            self, 'reservations/notices', {'uuid': ident, 'node': args.node},
+            auth=auth))
+        current = [row for row in rows if row['state'] != 'closed']
+        if rows and not current:
+            raise exceptions.CommandError('It is closed already.')
+        if len(current) == len(rows):
+            # Also without rows, for the error and its hints.
+            _close(self, args, ident, args.node, auth)
+        else:
+            for row in current:
+                _close(self, args, ident, row['node_uuid'], auth)
+        return (f'notice {ident}, node{"s" * (len(current) > 1)} '
+                + ', '.join(map(output.name_node, current)))
 
 
-def _join_nodes(notices: list[client.Data]) -> str:
-    return f'node{"s" * (len(notices) > 1)} ' + ', '.join(
-        map(_name_node, notices))
-
-
-class UncordonNode(output.Command):
+class UncordonNode(commands.EachCommand):
     """End the cordons of nodes by closing all open notices with one."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('nodes', nargs='+', metavar='<node>',
-                            help='Node (name or UUID)')
+    argument = 'node', 'Node (name or UUID)'
+    verb = 'Uncordoned'
+    has_own_hints = True
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_texts(parser, 'action')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def uncordon(node: str) -> str:
-            rows = self._find_cordons(node, 'open', auth)
-            if not rows:
-                raise exceptions.CommandError(self._explain(node, auth))
-            for row in rows:
-                _close(self, parsed_args, row['uuid'], row['node_uuid'], auth)
-            return f'node {node}, closed notice{"s" * (len(rows) > 1)} ' + (
-                ', '.join(row['uuid'] for row in rows))
-
-        output.delete_each(self, parsed_args.nodes, uncordon, 'Uncordoned')
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        rows = self._find_cordons(ident, 'open', auth)
+        if not rows:
+            raise exceptions.CommandError(self._explain(ident, auth))
+        for row in rows:
+            _close(self, args, row['uuid'], row['node_uuid'], auth)
+        return f'node {ident}, closed notice{"s" * (len(rows) > 1)} ' + (
+            ', '.join(row['uuid'] for row in rows))
 
     def _find_cordons(self, node: str, state: str,
                       auth: Any) -> list[client.Data]:

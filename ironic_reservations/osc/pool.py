@@ -12,6 +12,7 @@ from oslo_utils import uuidutils
 
 from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import create
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import options
@@ -132,30 +133,23 @@ class CreatePool(output.ShowOne):
             return _reserve_nodes(self, PATH, body, auth)
 
 
-class ListPool(output.Lister):
+def _format_cell(pool: client.Data, name: str) -> Any:
+    return {**pool, **pool['summary']}[name]
+
+
+class ListPool(commands.ListCommand):
     """List pools, the nodes that only one project may reserve."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    path, plural = 'reservations/pools', 'pools'
+    filters = ('node', 'marker', 'project')
+    columns = COLUMNS
+    format_cell = staticmethod(_format_cell)
+
+    def add_filters(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--node', metavar='<node>',
                             help='Only the pool of this node (name or UUID)')
         identity.add_name_options(
             parser, 'project', 'Only pools of this project (name or ID)')
-        client.add_paging(parser, 'uuid')
-        scope.add_all_projects(parser)
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.choose_auth(self, parsed_args, 'pools')
-        filters = {'node': parsed_args.node, 'marker': parsed_args.marker}
-        pools = suggestions.report_empty(self, client.read_list(
-            self, 'reservations/pools', {
-                **filters, **identity.find_ids(self, parsed_args, 'project')},
-            parsed_args.limit, auth=auth), 'pools', {
-                **filters, 'project': parsed_args.project}, auth=auth)
-        return output.format_headers(COLUMNS), (
-            [{**pool, **pool['summary']}[name] for name in COLUMNS]
-            for pool in pools)
 
 
 class ShowPool(output.ShowOne):
@@ -197,7 +191,7 @@ class SetPool(output.Command):
             scope.find_auth(self, parsed_args), body=patch)
 
 
-class DeletePool(output.EachCommand):
+class DeletePool(commands.EachCommand):
     """Delete pools. Reservations of their nodes stay."""
 
     argument = 'uuid', 'UUID of the pool'
@@ -225,7 +219,7 @@ def _suggest_node(cmd: command.Command, node: str,
         raise
 
 
-class _ChangeNodes(output.EachCommand):
+class _ChangeNodes(commands.EachCommand):
 
     argument = 'node', 'Node (name or UUID)'
 

@@ -2,6 +2,7 @@
 """The commands that list, show and delete reservations."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Sequence
 import contextlib
 from typing import Any
@@ -13,6 +14,7 @@ from osc_lib.command import command
 from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
@@ -32,28 +34,28 @@ DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
 #: Fields that identify a reservation to people and to the API.
 IDENTIFIERS = ('instance_uuid', 'node_uuid', 'node_name')
 
+#: The argument that identifies a reservation, and its help.
+ARGUMENT = ('instance-or-node',
+            'UUID of the instance, name or UUID of its node, or name of the '
+            'server')
+
 
 def format_columns(reservation: client.Data) -> output.Columns:
     """Return the columns and values of a reservation for ShowOne."""
-    return DETAILS, [_format_value(reservation, name) for name in DETAILS]
+    return DETAILS, [_format_cell(reservation, name) for name in DETAILS]
 
 
-def _format_value(reservation: client.Data, name: str) -> Any:
-    """Return the value of a column."""
-    if name == 'node':
-        return reservation['node_name'] or reservation['node_uuid']
+def _format_cell(reservation: client.Data, name: str) -> Any:
     if name == 'notices':
         return output.format_notices(reservation.get(name) or [],
                                      reservation.get('more_notices') or 0)
-    return output.format_value(reservation.get(name))
+    return output.format_cell(reservation, name)
 
 
-def add_argument(parser: argparse.ArgumentParser, **kwargs: Any) -> None:
+def add_argument(parser: argparse.ArgumentParser) -> None:
     """Add the argument that identifies a reservation to a parser."""
-    parser.add_argument(
-        'reservation', metavar='<instance-or-node>',
-        help='UUID of the instance, name or UUID of its node, or name of the '
-             'server', **kwargs)
+    name, help_text = ARGUMENT
+    parser.add_argument('reservation', metavar=f'<{name}>', help=help_text)
 
 
 def build_path(reservation: client.Data) -> str:
@@ -61,11 +63,18 @@ def build_path(reservation: client.Data) -> str:
     return f'{client.PATH}/{reservation["instance_uuid"]}'
 
 
-class ListReservation(output.Lister):
+class ListReservation(commands.ListCommand):
     """List reservations."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    path = plural = 'reservations'
+    filters = ('host', 'node', 'resource_class', 'state', 'group',
+               'expires_before', 'marker', 'project')
+    marker = 'instance-uuid'
+    columns = COLUMNS
+    details = DETAILS
+    format_cell = staticmethod(_format_cell)
+
+    def add_filters(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--host', metavar='<host>',
                             help='Only those of this compute service')
         parser.add_argument('--node', metavar='<node>',
@@ -84,16 +93,15 @@ class ListReservation(output.Lister):
                                  'such as 2030-12-31T18:00Z')
         identity.add_name_options(
             parser, 'project', 'Only those of this project (name or ID)')
-        scope.add_all_projects(parser)
-        client.add_paging(parser, 'instance-uuid')
+
+    def add_columns(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument('--sort', metavar='<key>[:<direction>][,...]',
                             help='Keys to sort by, separated by commas, each '
                                  'in the direction asc (the default) or '
                                  'desc; keys: '
                                  + ', '.join(constants.SORT_KEYS))
         columns = parser.add_mutually_exclusive_group()
-        columns.add_argument('--long', action='store_true',
-                             help='Show all columns')
+        super().add_columns(columns)
         columns.add_argument(
             '--usage', action='store_true',
             help='Show the number of reservations of each project, in total '
@@ -101,35 +109,30 @@ class ListReservation(output.Lister):
         columns.add_argument('--fields', nargs='+', choices=DETAILS,
                              metavar='<field>',
                              help='Columns to show: ' + ', '.join(DETAILS))
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
         if parsed_args.usage and (parsed_args.limit or parsed_args.marker):
             raise exceptions.CommandError(
                 '--usage counts all reservations: omit --limit and --marker')
-        auth = scope.choose_auth(self, parsed_args, 'reservations')
-        if parsed_args.usage:
-            names = 'project_id', 'resource_class'
-        filters = {name: getattr(parsed_args, name) for name in (
-            'host', 'node', 'resource_class', 'state', 'group',
-            'expires_before', 'marker')}
-        rows = client.read_list(self, 'reservations', {
-            **filters, **identity.find_ids(self, parsed_args, 'project'),
-            'fields': ','.join(['instance_uuid', *(
-                'node_uuid,node_name' if name == 'node' else name
-                for name in names)]),
-            **_parse_sort(parsed_args.sort)}, parsed_args.limit, auth=auth)
-        rows = suggestions.report_empty(
-            self, usage.list_usage(self, rows, auth) if parsed_args.usage
-            else rows, 'reservations',
-            {**filters, 'project': parsed_args.project,
-             'expires_before': units.format_moment(
-                 parsed_args.expires_before)}, auth=auth)
-        if parsed_args.usage:
-            return output.format_headers(usage.COLUMNS), rows
-        return output.format_headers(names), (
-            [_format_value(row, name) for name in names] for row in rows)
+        return super().take_action(parsed_args)
+
+    def choose_columns(self, args: argparse.Namespace) -> tuple[str, ...]:
+        return usage.COLUMNS if args.usage else (
+            args.fields or super().choose_columns(args))
+
+    def read_rows(self, query: client.Data, args: argparse.Namespace,
+                  auth: Any) -> Iterable[client.Data]:
+        fields = ('project_id', 'resource_class') if args.usage else [
+            'node_uuid,node_name' if name == 'node' else name
+            for name in self.choose_columns(args)]
+        rows = super().read_rows({
+            **query, 'fields': ','.join(['instance_uuid', *fields]),
+            **_parse_sort(args.sort)}, args, auth)
+        return usage.list_usage(self, rows, auth) if args.usage else rows
+
+    def describe_filters(self, filters: client.Data) -> client.Data:
+        return {**filters, 'expires_before': units.format_moment(
+            filters['expires_before'])}
 
 
 def _parse_sort(text: str | None) -> dict[str, str]:
@@ -239,27 +242,21 @@ class ShowReservation(output.ShowOne):
             self, parsed_args.reservation, DETAILS, auth, unique=False))
 
 
-class DeleteReservation(output.Command):
+class DeleteReservation(commands.EachCommand):
     """Release the nodes of reservations on which nothing is deployed."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        add_argument(parser, nargs='+')
+    argument = ARGUMENT
+    has_own_hints = True
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--host', metavar='<host>',
                             help='Only if this compute service holds it')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-        query = ('?' + urllib.parse.urlencode({'host': parsed_args.host})
-                 if parsed_args.host else '')
-
-        def delete(ident: str) -> str:
-            row = find_reservation(self, ident, IDENTIFIERS, auth)
-            client.request_ironic(self, 'DELETE', build_path(row) + query,
-                                  auth=auth)
-            return (f'reservation of instance {row["instance_uuid"]}, node '
-                    f'{row["node_name"] or row["node_uuid"]}')
-
-        output.delete_each(self, parsed_args.reservation, delete)
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        query = ('?' + urllib.parse.urlencode({'host': args.host})
+                 if args.host else '')
+        row = find_reservation(self, ident, IDENTIFIERS, auth)
+        client.request_ironic(self, 'DELETE', build_path(row) + query,
+                              auth=auth)
+        return (f'reservation of instance {row["instance_uuid"]}, node '
+                f'{output.name_node(row)}')
