@@ -11,6 +11,7 @@
 * ``units``: types of arguments.
 * ``actions``: actions of argparse.
 * ``compute_hosts``: checks hosts between which servers move.
+* ``lookup``: finds the reservation of an instance, a node or a server.
 * ``servers``: reads servers and their groups from Nova.
 * ``placement``: why Placement finds no compute host.
 * ``output``: formats results.

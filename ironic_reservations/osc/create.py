@@ -35,10 +35,8 @@ class CreateReservation(output.ShowOne):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         options.add_hold_options(parser)
-        parser.add_argument(
-            '--instance-uuid', metavar='<uuid>',
-            help='Instance UUID (default: generated). Repeating a request '
-                 'with the same UUID returns the same reservation')
+        options.add_uuid(parser, 'Instance UUID', 'reservation',
+                         '--instance-uuid')
         options.add_claim_option(parser)
         parser.add_argument(
             '--group', metavar='<uuid>',
@@ -89,13 +87,8 @@ def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
     :raises: exc.ClientException.
     """
     try:
-        with suggestions.suggest_all_projects(
-                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
+        with _add_hints(cmd, body, **kwargs):
             response = _send_request(cmd, url, body, **kwargs)
-    except exc.BadRequest:
-        for by in suggestions.list_group_keys(body):
-            suggestions.suggest_key(cmd, by, **kwargs)
-        raise
     except exc.ClientException as error:
         response = _get_refusal(error)
         if response is not None:
@@ -107,6 +100,20 @@ def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
     if len(body.get('request', body).get('candidate_nodes', ())) > 1:
         suggestions.report_candidates(cmd, body, **kwargs)
     return response
+
+
+@contextlib.contextmanager
+def _add_hints(cmd: command.Command, body: client.Data,
+               **kwargs: Any) -> Iterator[None]:
+    """Print hints if a request is refused: unknown keys, and the scope."""
+    try:
+        with suggestions.suggest_all_projects(
+                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
+            yield
+    except exc.BadRequest:
+        for by in suggestions.list_group_keys(body):
+            suggestions.suggest_key(cmd, by, **kwargs)
+        raise
 
 
 @contextlib.contextmanager
@@ -202,15 +209,9 @@ def show_dry_run(cmd: output.ShowOne, url: str, body: client.Data,
 
     :param kwargs: arguments of the request, such as another ``auth``.
     """
-    try:
-        with suggestions.suggest_all_projects(
-                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
-            response = client.request_ironic(
-                cmd, 'POST', f'{url}?dry_run=true', body=body, **kwargs)
-    except exc.BadRequest:
-        for by in suggestions.list_group_keys(body):
-            suggestions.suggest_key(cmd, by, **kwargs)
-        raise
+    with _add_hints(cmd, body, **kwargs):
+        response = client.request_ironic(
+            cmd, 'POST', f'{url}?dry_run=true', body=body, **kwargs)
     members = response.get('members', {
         'wanted': 1, 'available': response['matching_nodes']})
     is_refused = members['available'] < members['wanted']

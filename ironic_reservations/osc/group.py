@@ -14,7 +14,6 @@ from oslo_utils import uuidutils
 from rich import console
 from rich import tree
 
-from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
 from ironic_reservations.osc import commands
 from ironic_reservations.osc import create
@@ -27,6 +26,7 @@ from ironic_reservations.shared import text
 
 PATH = f'{client.PATH}/groups'
 
+_CHANGEABLE = ('expires_in', 'description')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
@@ -122,19 +122,14 @@ class CreateGroup(output.ShowOne):
             metavar='<uuid>',
             help='Instance UUID of a member, instead of a generated one '
                  '(repeat for each member)')
-        options.add_policies(parser).add_argument(
-            '--level', action=actions.LevelAction, dest='levels',
-            metavar='by=<domain>,policy=<policy>[,segment=<number>]',
-            help='Level of domains, instead of a policy (repeat for a second '
-                 'one within the first). The last one divides the members '
-                 'into segments of this size, each in one domain, and has '
-                 'the policy pack; the policy of the first applies to '
-                 'segments')
+        options.add_levels(
+            parser, 'Level of domains, instead of a policy (repeat for a '
+                    'second one within the first). The last one divides the '
+                    'members into segments of this size, each in one domain, '
+                    'and has the policy pack; the policy of the first applies '
+                    'to segments')
         options.add_hold_options(parser)
-        parser.add_argument(
-            '--uuid', metavar='<uuid>',
-            help='Group UUID (default: generated). Repeating a request with '
-                 'the same UUID returns the same group')
+        options.add_uuid(parser, 'Group UUID', 'group')
         scope.add_all_projects(parser)
         return parser
 
@@ -143,15 +138,14 @@ class CreateGroup(output.ShowOne):
         uuid = parsed_args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid,
                 'members': parsed_args.instances or parsed_args.members,
-                **({'levels': parsed_args.levels} if parsed_args.levels
-                   else options.read_policy(parsed_args)),
+                **options.read_policy(parsed_args),
                 'request': options.build_request_spec(self, parsed_args),
                 **options.build_owner(self, parsed_args)}
         if parsed_args.dry_run:
             return create.show_dry_run(self, PATH, body, auth=auth)
         with client.report_lost_response(
                 self, 'group', uuid, scope.add_option('group show', auth)):
-            return _format_columns(self, client.complete_group(
+            return _format_columns(self, client.complete(
                 self, create.reserve_nodes(self, PATH, body, auth=auth),
                 auth=auth))
 
@@ -180,8 +174,7 @@ class ShowGroup(output.ShowOne):
         auth = scope.find_auth(self, parsed_args)
         group = suggestions.send_request(
             self, 'GET', _build_path(parsed_args.uuid), auth)
-        return _format_columns(self, client.complete_group(self, group,
-                                                           auth=auth))
+        return _format_columns(self, client.complete(self, group, auth=auth))
 
 
 class SetGroup(output.Command):
@@ -195,13 +188,13 @@ class SetGroup(output.Command):
         parser = super().get_parser(prog_name)
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the group')
-        options.add_changes(parser, *(
-            name for name in options.CHANGEABLE if name != 'host'))
+        options.add_changes(parser, *_CHANGEABLE)
         scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args)
+        patch = options.build_patch(parsed_args, *_CHANGEABLE,
+                                    no_expiry='expires_in')
         suggestions.send_request(
             self, 'PATCH', _build_path(parsed_args.uuid),
             scope.find_auth(self, parsed_args), body=patch)
@@ -230,8 +223,7 @@ class DeleteGroup(commands.EachCommand):
     def _count_members(self, uuid: str, auth: Any) -> int:
         group = client.request_ironic(self, 'GET', _build_path(uuid),
                                       auth=auth)
-        return len(client.complete_group(self, group,
-                                         auth=auth)['reservations'])
+        return len(client.complete(self, group, auth=auth)['reservations'])
 
     def _report_released(self, uuid: str, before: int, auth: Any) -> None:
         """Print how many members a failed deletion has released."""

@@ -14,9 +14,9 @@ from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import commands
+from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
-from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
@@ -24,25 +24,44 @@ from ironic_reservations.shared import constants
 
 PATH = f'{client.PATH}/notices'
 
-COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
-           'category', 'ticket')
-
-#: Texts of a notice, with the help of their options.
+#: Texts of a new notice, with the help of their options.
 _TEXTS = {'category': 'Type of the problem or of the work, such as gpu, at '
                       'most 64 characters',
           'description': 'What is wrong or will be done, at most 255 '
                          'characters',
-          'ticket': 'Ticket in another system, such as RMA-4711',
-          'action': 'What was done, at most 255 characters'}
+          'ticket': 'Ticket in another system, such as RMA-4711'}
+_ACTION = {'action': 'What was done, at most 255 characters'}
 
-#: Keys of requests that the options of a command set.
-_REQUESTED = ('kind', 'by', 'cordon', 'starts_at', 'ends_at', *_TEXTS)
+#: Keys of a notice that options set and change.
+_CHANGEABLE = ('cordon', 'starts_at', 'ends_at', *_TEXTS)
+
+COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
+           'category', 'ticket')
+DETAILS = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:],
+           *(name for name in _TEXTS if name not in COLUMNS), *_ACTION,
+           'created_by', 'created_at', 'updated_at')
 
 
-def _add_texts(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options for texts of new notices."""
-    for name in names:
-        parser.add_argument(f'--{name}', metavar='<text>', help=_TEXTS[name])
+def format_notices(notices: list[client.Data], more: int) -> output.Text:
+    """Return the column of notices, a line for each.
+
+    :param more: number of those that the API does not show.
+    """
+    return output.Text(notices, *(', '.join(filter(None, (
+        f'{notice["state"]} {notice["kind"]}',
+        'cordon' if notice['cordon'] else '',
+        f'from {notice["starts_at"]}',
+        f'to {notice["ends_at"]}' if notice['ends_at'] else '',
+        *(notice[name] if name in ('category', 'description')
+          else f'{name} {notice[name]}' for name in _TEXTS if notice[name]),
+        f'notice {notice["uuid"]}'))) for notice in notices),
+        *([f'and {more} more'] if more else ()))
+
+
+def _add_texts(parser: argparse.ArgumentParser,
+               texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        parser.add_argument(f'--{name}', metavar='<text>', help=text)
 
 
 def _add_cordon(parser: argparse.ArgumentParser) -> None:
@@ -81,16 +100,9 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         help='All present nodes of this domain, such as capability:rack=r7, '
              'shard=s1 or conductor_group=g1')
     _add_times(parser, parser)
-    _add_texts(parser, 'category', 'description', 'ticket')
-    _add_uuid(parser)
+    _add_texts(parser, _TEXTS)
+    options.add_uuid(parser, 'UUID of the notices', 'notices')
     scope.add_all_projects(parser)
-
-
-def _add_uuid(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--uuid', metavar='<uuid>',
-        help='UUID of the notices (default: generated). Repeating a request '
-             'with the same UUID returns the same notices')
 
 
 def _create(cmd: command.Command, args: argparse.Namespace,
@@ -104,8 +116,9 @@ def _create(cmd: command.Command, args: argparse.Namespace,
     """
     uuid = args.uuid or uuidutils.generate_uuid()
     body = {'uuid': uuid, **({'nodes': nodes} if nodes else {}),
-            **options.select_values(
-                args, *(name for name in _REQUESTED if name in args)),
+            **options.select_values(args, *(
+                name for name in ('kind', 'by', *_CHANGEABLE)
+                if name in args)),
             **values}
     with client.report_lost_response(
             cmd, 'notice', uuid, scope.add_option('notice list', auth)
@@ -233,16 +246,16 @@ class ReportFault(output.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        reservation.add_argument(parser)
-        _add_texts(parser, 'category', 'description', 'ticket')
-        _add_uuid(parser)
+        lookup.add_argument(parser)
+        _add_texts(parser, _TEXTS)
+        options.add_uuid(parser, 'UUID of the notices', 'notices')
         scope.add_all_projects(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         auth = scope.find_auth(self, parsed_args)
-        row = reservation.find_reservation(
-            self, parsed_args.reservation, reservation.IDENTIFIERS, auth)
+        row = lookup.find_reservation(
+            self, parsed_args.reservation, lookup.IDENTIFIERS, auth)
         return _create(self, parsed_args, [row['node_uuid']], auth,
                        kind='fault')
 
@@ -253,8 +266,7 @@ class ListNotice(commands.ListCommand):
     path, plural = 'reservations/notices', 'notices'
     filters = ('uuid', 'node', 'kind', 'state', 'ticket')
     columns = COLUMNS
-    details = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:], 'description',
-               'action', 'created_by', 'created_at', 'updated_at')
+    details = DETAILS
 
     def add_filters(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--uuid', metavar='<uuid>',
@@ -286,7 +298,7 @@ class SetNotice(output.Command):
         _add_times(parser, end)
         end.add_argument('--no-end', action='store_true',
                          help='Remove the end: open until it is closed')
-        for name, text in _TEXTS.items():
+        for name, text in (_TEXTS | _ACTION).items():
             parser.add_argument(
                 f'--{name}', type=units.parse_empty, metavar='<text>',
                 help=f'{text}; an empty text removes it')
@@ -294,11 +306,8 @@ class SetNotice(output.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        names = 'cordon', 'starts_at', 'ends_at', *_TEXTS
-        patch = options.make_patch(
-            options.select_values(parsed_args, *names)
-            | ({'ends_at': ''} if parsed_args.no_end else {}),
-            *names, 'no_end')
+        patch = options.build_patch(parsed_args, *_CHANGEABLE, *_ACTION,
+                                    no_end='ends_at')
         _update(self, parsed_args.uuid, parsed_args.node, patch,
                 scope.find_auth(self, parsed_args))
 
@@ -323,7 +332,7 @@ class CloseNotice(commands.EachCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--node', metavar='<node>',
                             help='Only those of this node (name or UUID)')
-        _add_texts(parser, 'action')
+        _add_texts(parser, _ACTION)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         rows = list(client.read_list(
@@ -350,7 +359,7 @@ class UncordonNode(commands.EachCommand):
     has_own_hints = True
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        _add_texts(parser, 'action')
+        _add_texts(parser, _ACTION)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         rows = self._find_cordons(ident, 'open', auth)

@@ -166,7 +166,7 @@ def _add_changeable(parser: argparse._ActionsContainer, *names: str) -> None:
 
 
 def add_changes(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options for ``build_patch``.
+    """Add the options that change a reservation or a group.
 
     :param names: keys of ``CHANGEABLE``.
     """
@@ -177,14 +177,18 @@ def add_changes(parser: argparse.ArgumentParser, *names: str) -> None:
                        help='Remove the lease')
 
 
-def build_patch(args: argparse.Namespace) -> list[client.Data]:
-    """Return the JSON Patch for the options of ``add_changes``.
+def build_patch(args: argparse.Namespace, *names: str,
+                **removals: str) -> list[client.Data]:
+    """Return the JSON Patch for options.
 
+    :param names: options that set a key of this name.
+    :param removals: the key that an option without a value removes, by the
+        option.
     :raises: CommandError if there are none.
     """
-    names = [name for name in CHANGEABLE if name in args]
-    return make_patch(select_values(args, *names) | (
-        {'expires_in': ''} if args.no_expiry else {}), *names, 'no_expiry')
+    return make_patch(select_values(args, *names) | {
+        key: '' for option, key in removals.items() if getattr(args, option)
+    }, *names, *removals)
 
 
 def make_patch(values: client.Data, *names: str) -> list[client.Data]:
@@ -220,11 +224,32 @@ def add_policies(parser: argparse.ArgumentParser
     return policies
 
 
-def read_policy(args: argparse.Namespace) -> dict[str, str]:
-    """Return the policy in the options of ``add_policies``.
+def add_levels(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the options for a policy, or for levels of domains instead.
+
+    :param text: help text of ``--level``.
+    """
+    add_policies(parser).add_argument(
+        '--level', action=actions.LevelAction, dest='levels',
+        metavar='by=<domain>,policy=<policy>[,segment=<number>]', help=text)
+
+
+def add_uuid(parser: argparse.ArgumentParser, title: str, resource: str,
+             option: str = '--uuid') -> None:
+    """Add the option for the UUID of a new resource."""
+    parser.add_argument(
+        option, metavar='<uuid>',
+        help=f'{title} (default: generated). Repeating a request with the '
+             f'same UUID returns the same {resource}')
+
+
+def read_policy(args: argparse.Namespace) -> client.Data:
+    """Return the policy or the levels in the options.
 
     :returns: keys of a request; empty without a policy.
     """
+    if getattr(args, 'levels', None):
+        return {'levels': args.levels}
     for name in _POLICIES:
         by = getattr(args, name.replace('-', '_'))
         if by is not None:
@@ -342,7 +367,7 @@ def _build_extra_specs(args: argparse.Namespace,
             f'--trait {name} contradicts --forbidden-trait {name}: give one '
             f'of them')
     _check_disk(args, flavor)
-    overridden = {
+    constraints = {
         *((key, '') for key in extra_specs.KEYS
           if getattr(args, key) is not None),
         *(('trait', name) for name in traits),
@@ -355,7 +380,7 @@ def _build_extra_specs(args: argparse.Namespace,
                 f'--property {key}={value} contradicts {option}: give one of '
                 f'them')
     specs = {**{key: value for key, value in flavor.items()
-                if key == 'capabilities' or overridden.isdisjoint(
+                if key == 'capabilities' or constraints.isdisjoint(
                     (kind, name) for kind, name, _
                     in extra_specs.read_constraints(key, value))},
              **args.property}

@@ -241,22 +241,6 @@ def format_domains(domains: list[client.Data]) -> Text:
     return Text(domains, *lines)
 
 
-def format_notices(notices: list[client.Data], more: int) -> Text:
-    """Return the column of notices, a line for each.
-
-    :param more: number of those that the API does not show.
-    """
-    return Text(notices, *(', '.join(filter(None, (
-        f'{notice["state"]} {notice["kind"]}',
-        'cordon' if notice['cordon'] else '',
-        f'from {notice["starts_at"]}',
-        f'to {notice["ends_at"]}' if notice['ends_at'] else '',
-        notice['category'], notice['description'],
-        f'ticket {notice["ticket"]}' if notice['ticket'] else '',
-        f'notice {notice["uuid"]}'))) for notice in notices),
-        *([f'and {more} more'] if more else ()))
-
-
 def format_available(counts: client.Data) -> Text:
     """Return the column of a number of members or segments.
 

@@ -10,7 +10,6 @@ from ironicclient import exc
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
-from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
 from ironic_reservations.osc import commands
 from ironic_reservations.osc import create
@@ -63,7 +62,7 @@ def _add_description(parser: argparse.ArgumentParser) -> None:
 def _format_columns(cmd: command.Command, pool: client.Data,
                     auth: Any) -> output.Columns:
     """Return the columns and values of a pool for ShowOne."""
-    pool = client.complete_pool(cmd, pool, auth=auth)
+    pool = client.complete(cmd, pool, auth=auth)
     rows = [{**node, 'node': node['name'] or node['uuid'],
              'domain': (text.format_domain(node['domain']) if pool['levels']
                         else node['domain']),
@@ -93,21 +92,16 @@ class CreatePool(output.ShowOne):
         parser = super().get_parser(prog_name)
         parser.add_argument('--members', type=int, metavar='<number>',
                             required=True, help='Number of nodes')
-        options.add_policies(parser).add_argument(
-            '--level', action=actions.LevelAction, dest='levels',
-            metavar='by=<domain>,policy=<policy>[,segment=<number>]',
-            help='Level of domains, instead of a policy (repeat for a second '
-                 'one): see "group create"')
+        options.add_levels(
+            parser, 'Level of domains, instead of a policy (repeat for a '
+                    'second one): see "group create"')
         options.add_request_options(parser)
         identity.add_name_options(
             parser, 'project', 'Project (name or ID) that may reserve the '
                                'nodes', required=True)
         _add_expiry(parser)
         _add_description(parser)
-        parser.add_argument(
-            '--uuid', metavar='<uuid>',
-            help='Pool UUID (default: generated). Repeating a request with '
-                 'the same UUID returns the same pool')
+        options.add_uuid(parser, 'Pool UUID', 'pool')
         parser.add_argument(
             '--dry-run', action='store_true',
             help='Keep nothing; show the matching nodes, and why others do '
@@ -119,8 +113,7 @@ class CreatePool(output.ShowOne):
         auth = scope.find_auth(self, parsed_args)
         uuid = parsed_args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid, 'members': parsed_args.members,
-                **({'levels': parsed_args.levels} if parsed_args.levels
-                   else options.read_policy(parsed_args)),
+                **options.read_policy(parsed_args),
                 'request': options.build_request_spec(self, parsed_args),
                 **identity.find_ids(self, parsed_args, 'project'),
                 **options.select_new_values(parsed_args, 'expires_at',
@@ -182,10 +175,8 @@ class SetPool(output.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.make_patch(
-            options.select_values(parsed_args, 'expires_at', 'description')
-            | ({'expires_at': ''} if parsed_args.no_expiry else {}),
-            'expires_at', 'description', 'no_expiry')
+        patch = options.build_patch(parsed_args, 'expires_at', 'description',
+                                    no_expiry='expires_at')
         suggestions.send_request(
             self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
             scope.find_auth(self, parsed_args), body=patch)

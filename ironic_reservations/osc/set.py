@@ -8,9 +8,9 @@ from osc_lib import exceptions
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import compute_hosts
+from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
-from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 
 
@@ -25,7 +25,7 @@ class SetReservation(output.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        reservation.add_argument(parser)
+        lookup.add_argument(parser)
         options.add_changes(parser, *options.CHANGEABLE)
         parser.add_argument(
             '--force', action='store_true',
@@ -34,13 +34,14 @@ class SetReservation(output.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args)
+        patch = options.build_patch(parsed_args, *options.CHANGEABLE,
+                                    no_expiry='expires_in')
         auth = (scope.find_full_auth(self) if parsed_args.host
                 else scope.find_auth(self, parsed_args))
-        row = reservation.find_reservation(
+        row = lookup.find_reservation(
             self, parsed_args.reservation,
-            (*reservation.IDENTIFIERS, 'host', 'state'), auth)
-        path = reservation.build_path(row)
+            (*lookup.IDENTIFIERS, 'host', 'state'), auth)
+        path = lookup.build_path(row)
         if (parsed_args.host not in (None, row['host'])
                 and not parsed_args.force):
             if row['state'] != 'reserved':
