@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes of commands that list resources, or change several."""
+"""Base classes of commands with ``--all-projects``."""
 
 import argparse
 from collections.abc import Callable
@@ -17,6 +17,38 @@ from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 from ironic_reservations.shared import text
+
+
+class Command(output.Command):
+    """A command with ``--all-projects``."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        self.add_arguments(parser)
+        scope.add_all_projects(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the other arguments."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Any:
+        return self.act(parsed_args, scope.find_auth(self, parsed_args))
+
+    def act(self, args: argparse.Namespace, auth: Any) -> Any:
+        """Perform the command.
+
+        :param auth: how to log in to Ironic; None for the user's own token.
+        :returns: columns and values, if the command shows some.
+        """
+        raise NotImplementedError
+
+
+class Lister(Command, output.Lister):
+    """A command with ``--all-projects`` that shows a table."""
+
+
+class ShowOne(Command, output.ShowOne):
+    """A command with ``--all-projects`` that shows one resource."""
 
 
 class ListCommand(output.Lister):
@@ -94,7 +126,7 @@ class ListCommand(output.Lister):
         return filters
 
 
-class EachCommand(output.Command):
+class EachCommand(Command):
     """A command that changes several resources, one after the other.
 
     :cvar argument: the name of the argument, and its help.
@@ -107,23 +139,15 @@ class EachCommand(output.Command):
     verb = 'Deleted'
     has_own_hints = False
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        self.add_arguments(parser)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         name, help_text = self.argument
         parser.add_argument('idents', nargs='+', metavar=f'<{name}>',
                             help=help_text)
-        scope.add_all_projects(parser)
-        return parser
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments that come before the resources."""
-
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
         with (contextlib.nullcontext() if self.has_own_hints
               else suggestions.suggest_all_projects(self, auth)):
-            self.change_each(parsed_args, auth)
+            self.change_each(args, auth)
 
     def change_each(self, args: argparse.Namespace, auth: Any) -> None:
         """Change all resources, and print a line for each.

@@ -15,6 +15,7 @@ from oslo_utils import uuidutils
 import tenacity
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
@@ -23,7 +24,7 @@ from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 
 
-class CreateReservation(output.ShowOne):
+class CreateReservation(commands.ShowOne):
     """Reserve a node that matches a request.
 
     The request must constrain the node, at least by a size, a resource class,
@@ -32,8 +33,7 @@ class CreateReservation(output.ShowOne):
     instance.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         options.add_hold_options(parser)
         options.add_uuid(parser, 'Instance UUID', 'reservation',
                          '--instance-uuid')
@@ -45,30 +45,27 @@ class CreateReservation(output.ShowOne):
         options.add_policies(parser).add_argument(
             '--segment', type=units.parse_number, metavar='<number>',
             help='Number of the segment to join; it must lack a member')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        instance = parsed_args.instance_uuid or uuidutils.generate_uuid()
-        group = options.read_policy(parsed_args)
-        if group and parsed_args.group is None:
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        instance = args.instance_uuid or uuidutils.generate_uuid()
+        group = options.read_policy(args)
+        if group and args.group is None:
             raise exceptions.CommandError(
                 f'--{group["policy"]} is the policy of a group: name it with '
                 f'--group')
-        if parsed_args.segment is not None:
-            if parsed_args.group is None:
+        if args.segment is not None:
+            if args.group is None:
                 raise exceptions.CommandError(
                     '--segment is a part of a group: name it with --group')
-            group = {'segment': parsed_args.segment}
+            group = {'segment': args.segment}
         body = {'instance_uuid': instance,
-                **options.build_request_spec(self, parsed_args),
-                **options.build_owner(self, parsed_args)}
-        if parsed_args.claim is not None:
-            body['claim'] = parsed_args.claim
-        if parsed_args.group is not None:
-            body['group'] = {'uuid': parsed_args.group, **group}
-        if parsed_args.dry_run:
+                **options.build_request_spec(self, args),
+                **options.build_owner(self, args)}
+        if args.claim is not None:
+            body['claim'] = args.claim
+        if args.group is not None:
+            body['group'] = {'uuid': args.group, **group}
+        if args.dry_run:
             return show_dry_run(self, client.PATH, body, auth=auth)
         with client.report_lost_response(self, 'instance', instance,
                                          scope.add_option('show', auth)):

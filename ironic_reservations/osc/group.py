@@ -104,15 +104,14 @@ def _format_listed(group: client.Data, name: str) -> Any:
     return group.get(name)
 
 
-class CreateGroup(output.ShowOne):
+class CreateGroup(commands.ShowOne):
     """Reserve a node for each member of a new group, or none at all.
 
     All nodes match the same request. A policy places them close together or
     apart. To boot servers on them, claim the group.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         members = parser.add_mutually_exclusive_group(required=True)
         members.add_argument(
             '--members', type=int, metavar='<number>',
@@ -130,18 +129,15 @@ class CreateGroup(output.ShowOne):
                     'to segments')
         options.add_hold_options(parser)
         options.add_uuid(parser, 'Group UUID', 'group')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        uuid = parsed_args.uuid or uuidutils.generate_uuid()
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        uuid = args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid,
-                'members': parsed_args.instances or parsed_args.members,
-                **options.read_policy(parsed_args),
-                'request': options.build_request_spec(self, parsed_args),
-                **options.build_owner(self, parsed_args)}
-        if parsed_args.dry_run:
+                'members': args.instances or args.members,
+                **options.read_policy(args),
+                'request': options.build_request_spec(self, args),
+                **options.build_owner(self, args)}
+        if args.dry_run:
             return create.show_dry_run(self, PATH, body, auth=auth)
         with client.report_lost_response(
                 self, 'group', uuid, scope.add_option('group show', auth)):
@@ -160,44 +156,35 @@ class ListGroup(commands.ListCommand):
     format_cell = staticmethod(_format_listed)
 
 
-class ShowGroup(output.ShowOne):
+class ShowGroup(commands.ShowOne):
     """Show a group with its members and their domains."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the group')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        group = suggestions.send_request(
-            self, 'GET', _build_path(parsed_args.uuid), auth)
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        group = suggestions.send_request(self, 'GET', _build_path(args.uuid),
+                                         auth)
         return _format_columns(self, client.complete(self, group, auth=auth))
 
 
-class SetGroup(output.Command):
+class SetGroup(commands.Command):
     """Change a group, or the leases of its members.
 
     A lease applies to all members that are reserved and that no compute
     service holds, or to none of them.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the group')
         options.add_changes(parser, *_CHANGEABLE)
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args, *_CHANGEABLE,
-                                    no_expiry='expires_in')
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, *_CHANGEABLE, no_expiry='expires_in')
         suggestions.send_request(
-            self, 'PATCH', _build_path(parsed_args.uuid),
-            scope.find_auth(self, parsed_args), body=patch)
+            self, 'PATCH', _build_path(args.uuid), auth, body=patch)
 
 
 class DeleteGroup(commands.EachCommand):

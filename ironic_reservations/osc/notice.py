@@ -102,7 +102,6 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
     _add_times(parser, parser)
     _add_texts(parser, _TEXTS)
     options.add_uuid(parser, 'UUID of the notices', 'notices')
-    scope.add_all_projects(parser)
 
 
 def _create(cmd: command.Command, args: argparse.Namespace,
@@ -195,7 +194,7 @@ def _add_hints(cmd: command.Command, nodes: list[str], auth: Any,
         raise
 
 
-class CreateNotice(output.Lister):
+class CreateNotice(commands.Lister):
     """Create a notice for each of some nodes, or none at all.
 
     A notice records what is wrong with a node, or what will be done to it. A
@@ -203,61 +202,50 @@ class CreateNotice(output.Lister):
     existing ones continue. All notices of a request have one UUID.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--kind', required=True,
                             choices=constants.NOTICE_KINDS,
                             help='Kind of the notices')
         _add_cordon(parser)
         _add_creation(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        return _create(self, parsed_args, parsed_args.nodes,
-                       scope.find_auth(self, parsed_args))
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        return _create(self, args, args.nodes, auth)
 
 
-class CordonNode(output.Lister):
+class CordonNode(commands.Lister):
     """Keep new reservations off nodes, all of them or none.
 
     This creates a notice with a cordon for each node. Existing reservations
     continue, but cannot be claimed.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--kind', choices=constants.NOTICE_KINDS,
                             help='Kind of the notices (default: maintenance)')
         _add_creation(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        return _create(self, parsed_args, parsed_args.nodes,
-                       scope.find_auth(self, parsed_args), cordon=True,
-                       kind=parsed_args.kind or 'maintenance')
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        return _create(self, args, args.nodes, auth, cordon=True,
+                       kind=args.kind or 'maintenance')
 
 
-class ReportFault(output.Lister):
+class ReportFault(commands.Lister):
     """Report a fault of the node of a reservation.
 
     This creates a notice without a cordon. A project has at most one planned
     or open report for a node.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         lookup.add_argument(parser)
         _add_texts(parser, _TEXTS)
         options.add_uuid(parser, 'UUID of the notices', 'notices')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
         row = lookup.find_reservation(
-            self, parsed_args.reservation, lookup.IDENTIFIERS, auth)
-        return _create(self, parsed_args, [row['node_uuid']], auth,
-                       kind='fault')
+            self, args.reservation, lookup.IDENTIFIERS, auth)
+        return _create(self, args, [row['node_uuid']], auth, kind='fault')
 
 
 class ListNotice(commands.ListCommand):
@@ -281,14 +269,13 @@ class ListNotice(commands.ListCommand):
                             help='Only those with this ticket')
 
 
-class SetNotice(output.Command):
+class SetNotice(commands.Command):
     """Change the notices of one request, all or none.
 
     Closed notices cannot be changed, except for their texts.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the notices')
         parser.add_argument('--node', metavar='<node>',
@@ -302,14 +289,11 @@ class SetNotice(output.Command):
             parser.add_argument(
                 f'--{name}', type=units.parse_empty, metavar='<text>',
                 help=f'{text}; an empty text removes it')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args, *_CHANGEABLE, *_ACTION,
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, *_CHANGEABLE, *_ACTION,
                                     no_end='ends_at')
-        _update(self, parsed_args.uuid, parsed_args.node, patch,
-                scope.find_auth(self, parsed_args))
+        _update(self, args.uuid, args.node, patch, auth)
 
 
 def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,
@@ -333,6 +317,7 @@ class CloseNotice(commands.EachCommand):
         parser.add_argument('--node', metavar='<node>',
                             help='Only those of this node (name or UUID)')
         _add_texts(parser, _ACTION)
+        super().add_arguments(parser)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         rows = list(client.read_list(
@@ -360,6 +345,7 @@ class UncordonNode(commands.EachCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_texts(parser, _ACTION)
+        super().add_arguments(parser)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         rows = self._find_cordons(ident, 'open', auth)

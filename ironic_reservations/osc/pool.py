@@ -81,15 +81,14 @@ def _format_columns(cmd: command.Command, pool: client.Data,
     return list(columns), list(columns.values())
 
 
-class CreatePool(output.ShowOne):
+class CreatePool(commands.ShowOne):
     """Keep nodes for one project, as many as requested or none at all.
 
     All nodes match the same request. A policy places them close together or
     apart, as for a group of reservations.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--members', type=int, metavar='<number>',
                             required=True, help='Number of nodes')
         options.add_levels(
@@ -106,19 +105,16 @@ class CreatePool(output.ShowOne):
             '--dry-run', action='store_true',
             help='Keep nothing; show the matching nodes, and why others do '
                  'not match')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        uuid = parsed_args.uuid or uuidutils.generate_uuid()
-        body = {'uuid': uuid, 'members': parsed_args.members,
-                **options.read_policy(parsed_args),
-                'request': options.build_request_spec(self, parsed_args),
-                **identity.find_ids(self, parsed_args, 'project'),
-                **options.select_new_values(parsed_args, 'expires_at',
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        uuid = args.uuid or uuidutils.generate_uuid()
+        body = {'uuid': uuid, 'members': args.members,
+                **options.read_policy(args),
+                'request': options.build_request_spec(self, args),
+                **identity.find_ids(self, args, 'project'),
+                **options.select_new_values(args, 'expires_at',
                                             'description')}
-        if parsed_args.dry_run:
+        if args.dry_run:
             return create.show_dry_run(self, PATH, body, auth=auth)
         with client.report_lost_response(
                 self, 'pool', uuid, scope.add_option('pool show', auth),
@@ -145,41 +141,33 @@ class ListPool(commands.ListCommand):
             parser, 'project', 'Only pools of this project (name or ID)')
 
 
-class ShowPool(output.ShowOne):
+class ShowPool(commands.ShowOne):
     """Show a pool with its nodes."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
         return _format_columns(self, suggestions.send_request(
-            self, 'GET', client.build_path(PATH, parsed_args.uuid), auth),
-            auth)
+            self, 'GET', client.build_path(PATH, args.uuid), auth), auth)
 
 
-class SetPool(output.Command):
+class SetPool(commands.Command):
     """Change the expiry or the description of a pool."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
         _add_expiry(parser).add_argument(
             '--no-expiry', action='store_true',
             help='Let the pool not expire')
         _add_description(parser)
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args, 'expires_at', 'description',
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, 'expires_at', 'description',
                                     no_expiry='expires_at')
         suggestions.send_request(
-            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
-            scope.find_auth(self, parsed_args), body=patch)
+            self, 'PATCH', client.build_path(PATH, args.uuid), auth,
+            body=patch)
 
 
 class DeletePool(commands.EachCommand):
@@ -216,6 +204,7 @@ class _ChangeNodes(commands.EachCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
+        super().add_arguments(parser)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         with _suggest_node(self, ident, auth):
@@ -254,23 +243,19 @@ class RemovePoolNode(_ChangeNodes):
             self, 'DELETE', f'{path}/{client.quote_name(node)}', auth=auth)
 
 
-class ReplacePoolNode(output.ShowOne):
+class ReplacePoolNode(commands.ShowOne):
     """Replace a node of a pool by another one in the same domain.
 
     A reservation of the old node stays.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
         parser.add_argument('node', metavar='<node>',
                             help='Node to remove (name or UUID)')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        with _suggest_node(self, parsed_args.node, auth):
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        with _suggest_node(self, args.node, auth):
             return _reserve_nodes(
-                self, _build_nodes_path(parsed_args.uuid),
-                {'replaces': parsed_args.node}, auth)
+                self, _build_nodes_path(args.uuid), {'replaces': args.node},
+                auth)

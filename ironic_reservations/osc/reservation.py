@@ -15,7 +15,6 @@ from ironic_reservations.osc import lookup
 from ironic_reservations.osc import notice
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
-from ironic_reservations.osc import scope
 from ironic_reservations.osc import units
 from ironic_reservations.osc import usage
 from ironic_reservations.shared import constants
@@ -122,19 +121,15 @@ def _parse_sort(text: str | None) -> dict[str, str]:
                                  for _, colon, direction in keys)}
 
 
-class ShowReservation(output.ShowOne):
+class ShowReservation(commands.ShowOne):
     """Show the reservation of an instance or a node."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         lookup.add_argument(parser)
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
         return format_columns(lookup.find_reservation(
-            self, parsed_args.reservation, DETAILS, auth, unique=False))
+            self, args.reservation, DETAILS, auth, unique=False))
 
 
 class DeleteReservation(commands.EachCommand):
@@ -146,6 +141,7 @@ class DeleteReservation(commands.EachCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--host', metavar='<host>',
                             help='Only if this compute service holds it')
+        super().add_arguments(parser)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         query = ('?' + urllib.parse.urlencode({'host': args.host})

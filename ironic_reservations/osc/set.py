@@ -7,14 +7,14 @@ import urllib.parse
 from osc_lib import exceptions
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import compute_hosts
 from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
-from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
 
 
-class SetReservation(output.Command):
+class SetReservation(commands.Command):
     """Change a reservation.
 
     If the node is deployed or being deployed, the host can be changed under
@@ -23,15 +23,12 @@ class SetReservation(output.Command):
     requires the admin role in a project.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         lookup.add_argument(parser)
         options.add_changes(parser, *options.CHANGEABLE)
         parser.add_argument(
             '--force', action='store_true',
             help='Change the host without checking both hosts in Nova')
-        scope.add_all_projects(parser)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         patch = options.build_patch(parsed_args, *options.CHANGEABLE,
