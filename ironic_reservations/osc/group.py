@@ -26,7 +26,7 @@ from ironic_reservations.shared import text
 
 PATH = f'{client.PATH}/groups'
 
-_CHANGEABLE = ('expires_in', 'description')
+_CHANGEABLE = tuple(name for name in options.CHANGEABLE if name != 'host')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 

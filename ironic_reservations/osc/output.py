@@ -104,11 +104,8 @@ class Lister(_Display, command.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
-        if parsed_args.formatter in _TEXT_FORMATS:
-            data = (_make_readable(row) for row in data)
-        if parsed_args.formatter == 'table':
-            data = [_escape(row) for row in data]
-        return super().produce_output(parsed_args, column_names, data)
+        return super().produce_output(parsed_args, column_names, (
+            _format_row(parsed_args.formatter, row) for row in data))
 
 
 class ShowOne(_Display, command.ShowOne):
@@ -117,17 +114,18 @@ class ShowOne(_Display, command.ShowOne):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Sequence[Any]) -> int:
-        if parsed_args.formatter in _TEXT_FORMATS:
-            data = _make_readable(data)
-        if parsed_args.formatter == 'table':
-            data = _escape(data)
-        return super().produce_output(parsed_args, column_names, data)
+        return super().produce_output(
+            parsed_args, column_names,
+            _format_row(parsed_args.formatter, data))
 
 
-def _make_readable(row: Iterable[Any]) -> list[Any]:
-    return [cell.human_readable()
-            if isinstance(cell, columns.FormattableColumn) else cell
-            for cell in row]
+def _format_row(formatter: str, row: Sequence[Any]) -> Sequence[Any]:
+    """Return the cells of a row as a formatter of cliff takes them."""
+    if formatter in _TEXT_FORMATS:
+        return [cell.human_readable()
+                if isinstance(cell, columns.FormattableColumn) else cell
+                for cell in row]
+    return _escape(row) if formatter == 'table' else row
 
 
 def _escape(row: Iterable[Any]) -> list[Any]:
