@@ -32,12 +32,16 @@ class Command(output.Command):
         """Add the other arguments."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> Any:
-        return self.act(parsed_args, scope.find_auth(self, parsed_args))
+        return self.act(parsed_args, self.choose_auth(parsed_args))
+
+    def choose_auth(self, args: argparse.Namespace) -> Any:
+        """Return how to log in to Ironic; None for the user's own token."""
+        return scope.find_auth(self, args)
 
     def act(self, args: argparse.Namespace, auth: Any) -> Any:
         """Perform the command.
 
-        :param auth: how to log in to Ironic; None for the user's own token.
+        :param auth: see ``choose_auth``.
         :returns: columns and values, if the command shows some.
         """
         raise NotImplementedError
@@ -51,7 +55,7 @@ class ShowOne(Command, output.ShowOne):
     """A command with ``--all-projects`` that shows one resource."""
 
 
-class ListCommand(output.Lister):
+class ListCommand(Lister):
     """A command that lists resources of the API.
 
     :cvar path: path of the list, such as ``reservations/hosts``.
@@ -75,19 +79,16 @@ class ListCommand(output.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        self.add_filters(parser)
+        self.add_columns(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--limit', type=units.parse_number,
                             metavar='<number>',
                             help='Maximum number of entries (default: all)')
         if 'marker' in self.filters:
             parser.add_argument('--marker', metavar=f'<{self.marker}>',
                                 help='Show entries after this one')
-        scope.add_all_projects(parser)
-        self.add_columns(parser)
-        return parser
-
-    def add_filters(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options that filter the list."""
 
     def add_columns(self, parser: argparse._ActionsContainer) -> None:
         """Add the options that choose the columns."""
@@ -95,22 +96,20 @@ class ListCommand(output.Lister):
             parser.add_argument('--long', action='store_true',
                                 help='Show all columns')
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = self.choose_auth(parsed_args)
-        filters = {name: getattr(parsed_args, name) for name in self.filters}
+    def choose_auth(self, args: argparse.Namespace) -> Any:
+        return scope.choose_auth(self, args, self.plural)
+
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        filters = {name: getattr(args, name) for name in self.filters}
         query = {name: value for name, value in filters.items()
                  if name != 'project'}
         if 'project' in filters:
-            query |= identity.find_ids(self, parsed_args, 'project')
+            query |= identity.find_ids(self, args, 'project')
         rows = suggestions.report_empty(
-            self, self.read_rows(query, parsed_args, auth), self.plural,
+            self, self.read_rows(query, args, auth), self.plural,
             self.describe_filters(filters), auth=auth)
-        return output.format_rows(rows, self.choose_columns(parsed_args),
+        return output.format_rows(rows, self.choose_columns(args),
                                   self.format_cell)
-
-    def choose_auth(self, args: argparse.Namespace) -> Any:
-        """Return how to log in to Ironic; None for the user's own token."""
-        return scope.choose_auth(self, args, self.plural)
 
     def choose_columns(self, args: argparse.Namespace) -> tuple[str, ...]:
         """Return the keys of the columns."""

@@ -33,7 +33,7 @@ class ListHistory(commands.ListCommand):
     columns = COLUMNS
     details = DETAILS
 
-    def add_filters(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('node', nargs='?', metavar='<node>',
                             help='Only those of this node (name or UUID)')
         parser.add_argument('--instance-uuid', metavar='<uuid>',
@@ -45,6 +45,7 @@ class ListHistory(commands.ListCommand):
                             help='Only those that ended within this time, '
                                  'such as 7d, or after a time such as '
                                  '2030-12-31T18:00Z')
+        super().add_arguments(parser)
 
     def choose_auth(self, args: argparse.Namespace) -> Any:
         return scope.choose_auth(self, args, 'reservations')

@@ -27,9 +27,10 @@ class ListHost(commands.ListCommand):
     columns = COLUMNS
     details = (*COLUMNS, 'holder', 'created_at', 'updated_at')
 
-    def add_filters(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--host', metavar='<host>',
                             help='Only this compute host')
+        super().add_arguments(parser)
 
     def choose_auth(self, args: argparse.Namespace) -> Any:
         return scope.find_auth(self, args)

@@ -153,19 +153,16 @@ def _check_effect(notices: list[client.Data], cordon: bool) -> None:
 
 
 def _update(cmd: command.Command, uuid: str, node: str | None,
-            patch: list[client.Data], auth: Any) -> list[client.Data]:
+            patch: list[client.Data], auth: Any) -> None:
     """Change notices, all or none.
 
     :param node: only the notice of this node; None for all.
-    :returns: the notices.
     """
     path = client.build_path(PATH, uuid)
     if node is not None:
         path += '?' + urllib.parse.urlencode({'node': node})
     with _add_hints(cmd, [node] if node else [], auth):
-        notices: list[client.Data] = client.request_ironic(
-            cmd, 'PATCH', path, body=patch, auth=auth)['notices']
-    return notices
+        client.request_ironic(cmd, 'PATCH', path, body=patch, auth=auth)
 
 
 @contextlib.contextmanager
@@ -256,7 +253,7 @@ class ListNotice(commands.ListCommand):
     columns = COLUMNS
     details = DETAILS
 
-    def add_filters(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--uuid', metavar='<uuid>',
                             help='Only the notices of one request')
         parser.add_argument('--node', metavar='<node>',
@@ -267,6 +264,7 @@ class ListNotice(commands.ListCommand):
                             help='Only those in this state')
         parser.add_argument('--ticket', metavar='<text>',
                             help='Only those with this ticket')
+        super().add_arguments(parser)
 
 
 class SetNotice(commands.Command):

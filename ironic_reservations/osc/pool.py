@@ -134,11 +134,12 @@ class ListPool(commands.ListCommand):
     columns = COLUMNS
     format_cell = staticmethod(_format_cell)
 
-    def add_filters(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--node', metavar='<node>',
                             help='Only the pool of this node (name or UUID)')
         identity.add_name_options(
             parser, 'project', 'Only pools of this project (name or ID)')
+        super().add_arguments(parser)
 
 
 class ShowPool(commands.ShowOne):

@@ -50,7 +50,7 @@ class ListReservation(commands.ListCommand):
     details = DETAILS
     format_cell = staticmethod(_format_cell)
 
-    def add_filters(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--host', metavar='<host>',
                             help='Only those of this compute service')
         parser.add_argument('--node', metavar='<node>',
@@ -69,6 +69,7 @@ class ListReservation(commands.ListCommand):
                                  'such as 2030-12-31T18:00Z')
         identity.add_name_options(
             parser, 'project', 'Only those of this project (name or ID)')
+        super().add_arguments(parser)
 
     def add_columns(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument('--sort', metavar='<key>[:<direction>][,...]',
@@ -90,7 +91,8 @@ class ListReservation(commands.ListCommand):
         if parsed_args.usage and (parsed_args.limit or parsed_args.marker):
             raise exceptions.CommandError(
                 '--usage counts all reservations: omit --limit and --marker')
-        return super().take_action(parsed_args)
+        columns: output.Columns = super().take_action(parsed_args)
+        return columns
 
     def choose_columns(self, args: argparse.Namespace) -> tuple[str, ...]:
         return usage.COLUMNS if args.usage else (

@@ -2,6 +2,7 @@
 """The command ``openstack baremetal reservation set``."""
 
 import argparse
+from typing import Any
 import urllib.parse
 
 from osc_lib import exceptions
@@ -30,20 +31,21 @@ class SetReservation(commands.Command):
             '--force', action='store_true',
             help='Change the host without checking both hosts in Nova')
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args, *options.CHANGEABLE,
+    def choose_auth(self, args: argparse.Namespace) -> Any:
+        return (scope.find_full_auth(self) if args.host
+                else super().choose_auth(args))
+
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, *options.CHANGEABLE,
                                     no_expiry='expires_in')
-        auth = (scope.find_full_auth(self) if parsed_args.host
-                else scope.find_auth(self, parsed_args))
         row = lookup.find_reservation(
-            self, parsed_args.reservation,
-            (*lookup.IDENTIFIERS, 'host', 'state'), auth)
+            self, args.reservation, (*lookup.IDENTIFIERS, 'host', 'state'),
+            auth)
         path = lookup.build_path(row)
-        if (parsed_args.host not in (None, row['host'])
-                and not parsed_args.force):
+        if args.host not in (None, row['host']) and not args.force:
             if row['state'] != 'reserved':
                 with client.convert_nova_errors():
-                    self._check_move(row, parsed_args.host)
+                    self._check_move(row, args.host)
             if row['host'] is not None:
                 # The API changes it only if that host still holds it.
                 path += '?' + urllib.parse.urlencode({'host': row['host']})
