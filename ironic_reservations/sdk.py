@@ -85,7 +85,67 @@ class _Resource(_Listed):
         return self
 
 
-class Notice(_Listed):
+class _Row(_Listed):
+    """A resource with the times when it was created and changed.
+
+    Times are texts in ISO 8601, in UTC, or None.
+    """
+
+    created_at = resource.Body('created_at')
+    updated_at = resource.Body('updated_at')
+
+
+class _NodeReservation(_Row):
+    """A node that is or was held for an instance."""
+
+    instance_uuid = resource.Body('instance_uuid')
+    node_uuid = resource.Body('node_uuid')
+    node_name = resource.Body('node_name')
+    #: The compute host that holds it, or None.
+    host = resource.Body('host')
+    resource_class = resource.Body('resource_class')
+    #: Health of the node's hardware, such as ``OK``; None if Ironic does not
+    #: know it.
+    health = resource.Body('health')
+    #: Whether the node is in maintenance.
+    maintenance = resource.Body('maintenance', type=bool)
+    project_id = resource.Body('project_id')
+    user_id = resource.Body('user_id')
+    #: ``uuid``, ``policy``, ``by`` and ``domain`` of its group; also
+    #: ``levels`` and ``segment`` if the group has segments. In a request, the
+    #: group to join, such as ``{'uuid': …, 'segment': 2}``.
+    group = resource.Body('group', type=dict)
+    #: When the lease expires.
+    expires_at = resource.Body('expires_at')
+    #: What it is for: a text of at most 255 characters, or None.
+    description = resource.Body('description')
+
+
+class _NodeSet(_Resource):
+    """Nodes with a policy: a group or a pool.
+
+    openstacksdk does not look for the ID in a base class.
+    """
+
+    project_id = resource.Body('project_id')
+    #: ``pack``, ``spread``, ``soft-pack``, ``soft-spread`` or None.
+    policy = resource.Body('policy')
+    #: ``capability:NAME``, ``conductor_group``, ``shard``, ``trait:PREFIX`` or
+    #: None.
+    by = resource.Body('by')
+    #: The levels of one with segments, which has no policy and no ``by``.
+    levels = resource.Body('levels', type=list)
+    #: What it is for: a text of at most 255 characters, or None.
+    description = resource.Body('description')
+    #: Request spec of each node.
+    request = resource.Body('request', type=dict)
+    #: URL of further members or nodes if a response has no room for all.
+    next = resource.Body('next')
+    #: After a request: extra specs that are not compared with nodes, or None.
+    ignored = resource.Body('ignored', type=list)
+
+
+class Notice(_Row):
     """What is wrong with a node, or will be done to it.
 
     All notices of a request have one ``uuid``, and each its node.
@@ -116,11 +176,9 @@ class Notice(_Listed):
     action = resource.Body('action')
     #: ID of the user, if the caller may see it.
     created_by = resource.Body('created_by')
-    created_at = resource.Body('created_at')
-    updated_at = resource.Body('updated_at')
 
 
-class EndedReservation(_Listed):
+class EndedReservation(_NodeReservation):
     """A reservation that has ended; see the API reference for its fields."""
 
     resources_key = 'history'
@@ -128,30 +186,16 @@ class EndedReservation(_Listed):
     _query_mapping = resource.QueryParameters(
         'node', 'instance_uuid', 'project_id', 'ended_after')
 
-    instance_uuid = resource.Body('instance_uuid')
-    node_uuid = resource.Body('node_uuid')
-    #: Name and owner of the node when the reservation ended, or None.
-    node_name = resource.Body('node_name')
+    #: Owner of the node when the reservation ended, or None. Class, health and
+    #: maintenance are the present ones; None if the caller does not see the
+    #: node any more.
     node_owner = resource.Body('node_owner')
-    host = resource.Body('host')
-    #: Present values of the node; None if the caller does not see it any more.
-    resource_class = resource.Body('resource_class')
-    health = resource.Body('health')
-    maintenance = resource.Body('maintenance', type=bool)
-    project_id = resource.Body('project_id')
-    user_id = resource.Body('user_id')
-    group = resource.Body('group', type=dict)
-    #: ISO 8601, in UTC; also the other times.
-    expires_at = resource.Body('expires_at')
-    description = resource.Body('description')
-    created_at = resource.Body('created_at')
-    updated_at = resource.Body('updated_at')
     ended_at = resource.Body('ended_at')
     #: ``release``, ``expire``, ``purge`` or ``claim``.
     ended_by = resource.Body('ended_by')
 
 
-class Reservation(_Resource):
+class Reservation(_Resource, _NodeReservation):
     """A node held for an instance; see the API reference for its fields."""
 
     resources_key = 'reservations'
@@ -162,35 +206,13 @@ class Reservation(_Resource):
 
     #: UUID of the instance for which the node is held; ``id`` is the same.
     instance_uuid = resource.Body('instance_uuid', alternate_id=True)
-    node_uuid = resource.Body('node_uuid')
-    node_name = resource.Body('node_name')
-    #: The compute host that holds it, or None.
-    host = resource.Body('host')
     #: ``reserved``, ``deploying``, ``active`` …
     state = resource.Body('state')
     #: The node's provision state in Ironic.
     provision_state = resource.Body('provision_state')
-    resource_class = resource.Body('resource_class')
-    #: Health of the node's hardware, such as ``OK``; None if Ironic does not
-    #: know it.
-    health = resource.Body('health')
-    #: Whether the node is in maintenance.
-    maintenance = resource.Body('maintenance', type=bool)
-    project_id = resource.Body('project_id')
-    user_id = resource.Body('user_id')
     #: The request spec; None in a list or a group, unless the ``fields`` of a
     #: list include it.
     request_spec = resource.Body('request_spec', type=dict)
-    #: ``uuid``, ``policy``, ``by`` and ``domain`` of its group; also
-    #: ``levels`` and ``segment`` if the group has segments. In a request, the
-    #: group to join, such as ``{'uuid': …, 'segment': 2}``.
-    group = resource.Body('group', type=dict)
-    #: When the lease expires, in UTC, ISO 8601, or None.
-    expires_at = resource.Body('expires_at')
-    #: What it is for: a text of at most 255 characters, or None.
-    description = resource.Body('description')
-    created_at = resource.Body('created_at')
-    updated_at = resource.Body('updated_at')
     #: The planned and the open notices of its node; None in a list or a group,
     #: unless the ``fields`` of a list include them.
     notices = resource.Body('notices', type=list, list_type=Notice)
@@ -206,11 +228,15 @@ class Reservation(_Resource):
     swap = resource.Body('swap', type=int)
     name = resource.Body('name')
     flavorid = resource.Body('flavorid')
+    rxtx_factor = resource.Body('rxtx_factor')
+    vcpu_weight = resource.Body('vcpu_weight')
     extra_specs = resource.Body('extra_specs', type=dict)
     image = resource.Body('image', type=dict)
     conductor_group = resource.Body('conductor_group')
     shard = resource.Body('shard')
     candidate_nodes = resource.Body('candidate_nodes', type=list)
+    #: UUID of the process that holds the lease of the ``host``.
+    holder = resource.Body('holder')
     #: UUIDs of nodes to try after all others.
     avoid = resource.Body('avoid', type=list)
     #: Seconds from now until the lease expires.
@@ -224,7 +250,7 @@ class Reservation(_Resource):
     ignored = resource.Body('ignored', type=list)
 
 
-class Group(_Resource):
+class Group(_NodeSet):
     """Reservations that share a policy, such as all in one rack."""
 
     resources_key = 'groups'
@@ -232,24 +258,12 @@ class Group(_Resource):
 
     #: ``id`` is the same.
     uuid = resource.Body('uuid', alternate_id=True)
-    #: ``pack``, ``spread``, ``soft-pack``, ``soft-spread`` or None.
-    policy = resource.Body('policy')
-    #: ``capability:NAME``, ``conductor_group``, ``shard``, ``trait:PREFIX`` or
-    #: None.
-    by = resource.Body('by')
-    #: The levels of a group with segments, which has no policy and no ``by``.
-    levels = resource.Body('levels', type=list)
-    project_id = resource.Body('project_id')
-    #: What it is for: a text of at most 255 characters, or None.
-    description = resource.Body('description')
     created_at = resource.Body('created_at')
     #: Number of members by the health of their nodes, if it is known.
     health = resource.Body('health', type=dict)
     #: The members; None in a list.
     reservations = resource.Body('reservations', type=list,
                                  list_type=Reservation)
-    #: URL of further members if a response has no room for all.
-    next = resource.Body('next')
     #: In a list, the number of members. In a request, the requested number or
     #: the UUIDs of their instances.
     members = resource.Body('members')
@@ -259,15 +273,12 @@ class Group(_Resource):
     domains = resource.Body('domains', type=list)
 
     # Keys of requests only.
-    #: Request spec of each node.
-    request = resource.Body('request', type=dict)
     host = resource.Body('host')
     user_id = resource.Body('user_id')
     expires_in = resource.Body('expires_in', type=int)
-    ignored = resource.Body('ignored', type=list)
 
 
-class Pool(_Resource):
+class Pool(_NodeSet, _Row):
     """Nodes that only one project may reserve, until a date."""
 
     resources_key = 'pools'
@@ -276,32 +287,18 @@ class Pool(_Resource):
 
     #: ``id`` is the same.
     uuid = resource.Body('uuid', alternate_id=True)
-    project_id = resource.Body('project_id')
-    #: As of a group, as are ``by`` and ``levels``.
-    policy = resource.Body('policy')
-    by = resource.Body('by')
-    levels = resource.Body('levels', type=list)
-    description = resource.Body('description')
     #: ISO 8601 with a time zone; None for no expiry.
     expires_at = resource.Body('expires_at')
-    created_at = resource.Body('created_at')
-    updated_at = resource.Body('updated_at')
-    #: Request spec of each node; None in a list.
-    request = resource.Body('request', type=dict)
     #: Numbers of nodes: ``total``, ``free``, ``reserved``, ``taken``,
     #: ``out_of_service`` and ``healthy``.
     summary = resource.Body('summary', type=dict)
     #: A dict for each node, see the API reference; None in a list.
     nodes = resource.Body('nodes', type=list)
-    next = resource.Body('next')
-
     #: In a request, the number of nodes.
     members = resource.Body('members', type=int)
-    #: After ``create_pool``: extra specs that are not compared with nodes.
-    ignored = resource.Body('ignored', type=list)
 
 
-class Host(_Listed):
+class Host(_Row):
     """The lease of a compute host, which a process holds."""
 
     resources_key = 'hosts'
@@ -321,10 +318,8 @@ class Host(_Listed):
     standbys = resource.Body('standbys', type=int)
     #: Number of reservations of the host.
     reservations = resource.Body('reservations', type=int)
-    #: When the lease expires unless it is renewed, in UTC, ISO 8601.
+    #: When the lease expires unless it is renewed.
     expires_at = resource.Body('expires_at')
-    created_at = resource.Body('created_at')
-    updated_at = resource.Body('updated_at')
 
 
 class Profile(_Listed):

@@ -4,7 +4,6 @@
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
 import re
 from typing import Any
@@ -18,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from ironic_reservations.horizon import api
 from ironic_reservations.osc import units
 from ironic_reservations.shared import constants
+from ironic_reservations.shared import extra_specs
 
 #: States of a reservation in the API, with their translations.
 STATES = {name: _(name) for name in constants.STATES}
@@ -26,16 +26,9 @@ STATES = {name: _(name) for name in constants.STATES}
 NOTICE_KINDS = {name: _(name) for name in constants.NOTICE_KINDS}
 NOTICE_STATES = {name: _(name) for name in constants.NOTICE_STATES}
 
-#: Patterns of extra specs that have a field of their own in a request. The
-#: group is the name of a trait or a capability.
-_FIELDS = {
-    'memory_mb': r'resources[\w-]*:MEMORY_MB',
-    'vcpus': r'resources[\w-]*:VCPU',
-    'root_gb': r'resources[\w-]*:DISK_GB',
-    'resource_class': r'resources[\w-]*:CUSTOM_.*',
-    'candidate_nodes': 'reservations:candidate_nodes',
-    'trait': r'(?:trait[\w-]*|reservations:trait):(.+)',
-    'capability': r'(?:capabilities:)?(cpu_arch)|capabilities:(.+)'}
+#: Texts of a notice, with the words before them.
+NOTICE_TEXTS = {'description': '', 'action': _('done:'),
+                'ticket': _('ticket')}
 
 _CAPABILITY = re.compile(r'([^\s=:,<>!]+)\s*(?:[=:](.+))?', re.DOTALL)
 _EXTRA_SPEC = re.compile(r'([^=]*[^=\s])\s*+=\s*+(.*)', re.DOTALL)
@@ -80,6 +73,37 @@ class _ProjectForm(_Form):
             raise validators.ValidationError(str(error))
 
 
+class _Uuid(forms.UUIDField):
+    """The UUID of a request, so that repeating it makes nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(widget=forms.HiddenInput, initial=uuid.uuid4)
+
+    def clean(self, value: Any) -> str:
+        """Return the UUID as text."""
+        return str(super().clean(value))
+
+
+class _Time(forms.CharField):
+    """A text field of a time.
+
+    :param parse: returns the value of a text that is not empty.
+    """
+
+    def __init__(self, *args: Any, parse: Callable[[str], Any],
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._parse = parse
+
+    def clean(self, value: Any) -> Any:
+        """Return the parsed text, or an empty text."""
+        text = super().clean(value)
+        try:
+            return text and self._parse(text)
+        except argparse.ArgumentTypeError as error:
+            raise validators.ValidationError(str(error))
+
+
 class _Names(forms.CharField):
     """A text field of names between commas."""
 
@@ -115,6 +139,15 @@ def _number(label: str, **kwargs: Any) -> forms.IntegerField:
                               max_value=2 ** 31 - 1, **kwargs)
 
 
+def _choice(label: str, words: dict[str, Any]) -> forms.ChoiceField:
+    """Return a field that chooses one of some names, or any.
+
+    :param words: translations of the names.
+    """
+    return forms.ChoiceField(label=label, required=False,
+                             choices=[('', _('any')), *words.items()])
+
+
 class Capacity(_Form):
     """Filters and grouping of the capacity."""
 
@@ -135,9 +168,7 @@ class Capacity(_Form):
 class Reservations(_ProjectForm):
     """Filters and order of the list of reservations."""
 
-    state = forms.ChoiceField(
-        label=_('State'), required=False,
-        choices=[('', _('any')), *STATES.items()])
+    state = _choice(_('State'), STATES)
     node = _text(_('Node'), 'node', _('name or UUID'))
     host = _text(_('Compute host'), 'host')
     resource_class = _text(_('Resource class'), 'resource_class')
@@ -150,12 +181,8 @@ class Reservations(_ProjectForm):
 class Notices(_Form):
     """Filters of the list of notices."""
 
-    state = forms.ChoiceField(
-        label=_('State'), required=False,
-        choices=[('', _('any')), *NOTICE_STATES.items()])
-    kind = forms.ChoiceField(
-        label=_('Kind'), required=False,
-        choices=[('', _('any')), *NOTICE_KINDS.items()])
+    state = _choice(_('State'), NOTICE_STATES)
+    kind = _choice(_('Kind'), NOTICE_KINDS)
     node = _text(_('Node'), 'node', _('name or UUID'))
     ticket = _text(_('Ticket'))
 
@@ -175,15 +202,10 @@ class Change(Confirmation):
     # the user has changed.
     description = _text(_('Description'), show_hidden_initial=True)
     expires_in = _text(
-        _('New lease'), help_text=_(
-            'For example 12h or 7d from now, or "never". If empty, the lease '
-            'stays as it is.'))
-
-    def clean_expires_in(self) -> int | str | None:
-        """Return seconds, None for no expiry, or an empty text."""
-        text = self.cleaned_data['expires_in']
-        return None if text == 'never' else (
-            text and _parse(units.parse_seconds, text))
+        _('New lease'), field=_Time, parse=lambda text: (
+            None if text == 'never' else units.parse_seconds(text)),
+        help_text=_('For example 12h or 7d from now, or "never". If empty, '
+                    'the lease stays as it is.'))
 
     def clean(self) -> dict[str, Any]:
         """Return the values that differ from what was shown."""
@@ -197,28 +219,19 @@ class ChangePool(Change):
 
     expires_in = None
     expires_at = _text(
-        _('Expires at'), show_hidden_initial=True, help_text=_(
+        _('Expires at'), field=_Time, parse=units.parse_time,
+        show_hidden_initial=True, help_text=_(
             'For example 30d from now, or 2027-03-31T18:00:00Z. If empty, the '
             'pool does not expire.'))
-
-    def clean_expires_at(self) -> dict[str, int] | str:
-        """Return a time as in a body of the API, or an empty text."""
-        text = self.cleaned_data['expires_at']
-        return text and _parse(units.parse_time, text)
 
 
 class Cordon(Confirmation):
     """The texts of a cordon."""
 
-    #: Repeating the request cordons nothing else.
-    uuid = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
+    uuid = _Uuid()
     ticket = _text(_('Ticket'))
     description = _text(_('Description'), help_text=_(
         'The project that has the node sees it.'))
-
-    def clean_uuid(self) -> str:
-        """Return the UUID as text."""
-        return str(self.cleaned_data['uuid'])
 
 
 class Uncordon(Confirmation):
@@ -278,7 +291,7 @@ class Ask(_ProjectForm):
             return data
         specs = data['extra_specs']
         constraints = [
-            *(name for name in _FIELDS if data.get(name) not in (
+            *(key for key in extra_specs.KEYS if data.get(key) not in (
                 None, '', [])),
             *(f'trait {name}' for name in data['traits'] + data['forbidden']),
             *(f'capability {name}' for name, _value in data['capabilities'])]
@@ -288,8 +301,10 @@ class Ask(_ProjectForm):
                   'node or an extra spec.'))
         name = _find_repeated([key for key, _value in specs]
                               ) or _find_repeated([
-                                  *constraints,
-                                  *dict.fromkeys(_list_constraints(specs))])
+                                  *constraints, *dict.fromkeys(
+                                      f'{kind} {name}'.strip()
+                                      for item in specs for kind, name, _value
+                                      in extra_specs.read_constraints(*item))])
         if name:
             raise validators.ValidationError(
                 _('Given more than once: %s.') % (
@@ -332,12 +347,12 @@ class Ask(_ProjectForm):
 class Reserve(Confirmation, _ProjectForm):
     """The values of a reservation or a group besides its request spec."""
 
-    #: Also of the group. Repeating the request reserves nothing else.
-    instance_uuid = forms.UUIDField(widget=forms.HiddenInput,
-                                    initial=uuid.uuid4)
+    #: Also of the group.
+    instance_uuid = _Uuid()
     members = forms.IntegerField(label=_('Machines'), initial=1, min_value=1)
-    expires_in = _text(_('Lease'), help_text=_(
-        'For example 12h or 7d. If empty, the default of the cloud.'))
+    expires_in = _text(
+        _('Lease'), field=_Time, parse=units.parse_seconds, help_text=_(
+            'For example 12h or 7d. If empty, the default of the cloud.'))
     description = _text(_('Description'))
     policy = forms.ChoiceField(
         label=_('Group policy'), required=False, help_text=_(
@@ -363,15 +378,6 @@ class Reserve(Confirmation, _ProjectForm):
         if not is_admin:
             del self.fields['ownership']
 
-    def clean_instance_uuid(self) -> str:
-        """Return the UUID as text."""
-        return str(self.cleaned_data['instance_uuid'])
-
-    def clean_expires_in(self) -> int | str:
-        """Return seconds, or an empty text."""
-        text = self.cleaned_data['expires_in']
-        return text and _parse(units.parse_seconds, text)
-
     def clean(self) -> dict[str, Any]:
         """Make levels of the policy and the segments."""
         data = super().clean()
@@ -388,14 +394,6 @@ class Reserve(Confirmation, _ProjectForm):
             if value not in (None, '')}]}
 
 
-def _parse(type_: Callable[[str], Any], text: str) -> Any:
-    """Return the value of a text; see ``units``."""
-    try:
-        return type_(text)
-    except argparse.ArgumentTypeError as error:
-        raise validators.ValidationError(str(error))
-
-
 def _match(pattern: re.Pattern[str], text: str,
            message: str) -> re.Match[str]:
     """Return the match of a whole text, or raise ValidationError."""
@@ -403,21 +401,6 @@ def _match(pattern: re.Pattern[str], text: str,
     if not match:
         raise validators.ValidationError(message % text)
     return match
-
-
-def _list_constraints(specs: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield requirements that both extra specs and fields constrain.
-
-    :returns: a key of ``_FIELDS``, with the name of a trait or capability.
-    """
-    for key, value in specs:
-        keys = [f'capabilities:{item.partition(":")[0].strip()}'
-                for item in value.split(',')
-                ] if key == 'capabilities' else [key]
-        for kind, pattern in _FIELDS.items():
-            for match in filter(None, (re.fullmatch(pattern, name)
-                                       for name in keys)):
-                yield ' '.join([kind, *filter(None, match.groups())])
 
 
 def _find_repeated(names: Sequence[str]) -> str | None:

@@ -35,6 +35,7 @@ class Group(pages.Page):
     facts = 'baremetal_reservations/_group.html'
     back = 'group'
     tab = 'groups'
+    path = 'groups/'
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the group."""
@@ -57,17 +58,11 @@ class ChangeGroup(pages.Change, Group):
     name = 'change-group'
     page_title = _('Change this group')
     message = _('The group was changed.')
-    path = 'groups/'
 
 
-class ReleaseGroup(pages.Action, Group):
+class ReleaseGroup(pages.Delete, Group):
     """The question whether to release a group."""
 
     name = 'release-group'
     page_title = _('Release this group?')
-
-    def act(self, service: sdk.Proxy, data: dict[str, Any],
-            **kwargs: Any) -> tuple[Any, ...]:
-        """Release the members."""
-        service.release_group(kwargs['uuid'], ignore_missing=False)
-        return _('The group %s was released.') % kwargs['uuid'], self.tab
+    message = _('The group %s was released.')

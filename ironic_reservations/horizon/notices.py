@@ -18,8 +18,11 @@ def present_notices(rows: list[api.Row]) -> list[api.Row]:
                  row['kind'], row['kind']),
              'state_word': forms.NOTICE_STATES.get(
                  row['state'], row['state']),
+             'texts': [(word, row[name])
+                       for name, word in forms.NOTICE_TEXTS.items()
+                       if row[name]],
              **{name: pages.parse_time(row[name])
-                for name in ('starts_at', 'ends_at')}} for row in rows]
+                for name in row if name.endswith('_at')}} for row in rows]
 
 
 class Notices(pages.Page):

@@ -25,12 +25,14 @@ class Page(views.HorizonTemplateView):
     :ivar is_admin: whether it belongs to the panel under Admin.
     :ivar tabs: classes of the pages that the panel's tabs lead to.
     :cvar tab: name of the list to which the page belongs.
+    :cvar path: start of the path in the API of the resource on the page.
     """
 
     is_admin = False
     tabs: Sequence[type['Page']] = ()
     name = ''
     tab = ''
+    path = ''
 
     @property
     def template_name(self) -> str:
@@ -182,13 +184,11 @@ class Change(Action):
     """The form that changes a reservation, a group or a pool.
 
     :cvar message: message to the user after the change.
-    :cvar path: start of the path in the API.
     """
 
     template_name = 'baremetal_reservations/change.html'
     form_class = forms.Change
     message = ''
-    path = ''
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the page; the form begins with the current values."""
@@ -203,3 +203,18 @@ class Change(Action):
             return _('Nothing was changed.'), self.back, uuid
         api.change(service, f'{self.path}{uuid}', data)
         return self.message, self.back, uuid
+
+
+class Delete(Action):
+    """The question whether to release or delete a resource.
+
+    :cvar message: message to the user afterwards, with its UUID.
+    """
+
+    message = ''
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Delete the resource."""
+        api.call(service, 'DELETE', f'/{self.path}{kwargs["uuid"]}')
+        return self.message % kwargs['uuid'], self.tab

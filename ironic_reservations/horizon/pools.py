@@ -48,6 +48,7 @@ class Pool(pages.Page):
     facts = 'baremetal_reservations/_pool.html'
     back = 'pool'
     tab = 'pools'
+    path = 'pools/'
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the pool."""
@@ -81,10 +82,9 @@ class ChangePool(pages.Change, Pool):
     name = 'change-pool'
     page_title = _('Change this pool')
     message = _('The pool was changed.')
-    path = 'pools/'
 
 
-class DeletePool(pages.Action, Pool):
+class DeletePool(pages.Delete, Pool):
     """The question whether to delete a pool."""
 
     template_name = 'baremetal_reservations/confirm-pool.html'
@@ -92,12 +92,7 @@ class DeletePool(pages.Action, Pool):
     page_title = _('Delete this pool?')
     text = _('Other projects may reserve its machines. Servers keep theirs.')
     label = _('Delete the pool')
-
-    def act(self, service: sdk.Proxy, data: dict[str, Any],
-            **kwargs: Any) -> tuple[Any, ...]:
-        """Delete the pool."""
-        api.call(service, 'DELETE', f'/pools/{kwargs["uuid"]}')
-        return _('The pool %s was deleted.') % kwargs['uuid'], self.tab
+    message = _('The pool %s was deleted.')
 
 
 class ReplaceNode(pages.Action, Pool):

@@ -161,15 +161,9 @@ class ChangeReservation(pages.Change, Reservation):
             del context['action'].fields['expires_in']
 
 
-class ReleaseReservation(pages.Action, Reservation):
+class ReleaseReservation(pages.Delete, Reservation):
     """The question whether to release a node."""
 
     name = 'release'
     page_title = _('Release this node?')
-
-    def act(self, service: sdk.Proxy, data: dict[str, Any],
-            **kwargs: Any) -> tuple[Any, ...]:
-        """Release the node."""
-        service.release(kwargs['uuid'], ignore_missing=False)
-        return (_('The node of instance %s was released.') % kwargs['uuid'],
-                self.tab)
+    message = _('The node of instance %s was released.')

@@ -6,7 +6,6 @@ them as they do for all other ``openstack baremetal`` commands. Requests to
 other services go through openstacksdk.
 """
 
-import argparse
 from collections.abc import Iterator
 import contextlib
 import copy
@@ -31,7 +30,6 @@ import tenacity
 from urllib3 import exceptions as urllib3_exc
 
 from ironic_reservations.osc import progress
-from ironic_reservations.osc import units
 from ironic_reservations.shared import text
 
 PATH = '/v1/reservations'
@@ -131,7 +129,7 @@ def request_ironic(cmd: command.Command, method: str, url: str,
     except exc.BadRequest as error:
         # Users know the option instead of the key.
         error.args = (re.sub(
-            '^(expires|starts|ends)_(in|at): ', r'--\1-\2: ', str(error)),)
+            r'^(\w+)_(in|at): ', r'--\1-\2: ', str(error)),)
         raise
     finally:
         http.LOG.removeFilter(_is_new)
@@ -260,24 +258,15 @@ def quote_name(name: str) -> str:
     return urllib.parse.quote(name, safe='')
 
 
-def complete_group(cmd: command.Command, group: Data,
-                   **kwargs: Any) -> Data:
-    """Return a group with all of its members.
+def complete(cmd: command.Command, row: Data, **kwargs: Any) -> Data:
+    """Return a group with all members, or a pool with all nodes.
 
-    :param group: data of a response, which links to the members that do not
-        fit in it.
+    :param row: data of a response, which links to the members or nodes that
+        do not fit in it.
     :param kwargs: arguments of the requests, such as another ``auth``.
     """
-    return _complete(cmd, group, 'groups', 'reservations', **kwargs)
-
-
-def complete_pool(cmd: command.Command, pool: Data, **kwargs: Any) -> Data:
-    """Return a pool with all of its nodes; see ``complete_group``."""
-    return _complete(cmd, pool, 'pools', 'nodes', **kwargs)
-
-
-def _complete(cmd: command.Command, row: Data, collection: str, key: str,
-              **kwargs: Any) -> Data:
+    collection, key = (('groups', 'reservations') if 'reservations' in row
+                       else ('pools', 'nodes'))
     url = build_path(f'{PATH}/{collection}', row['uuid'])
     while query := text.parse_next_link(row.get('next')):
         page = request_ironic(
@@ -399,20 +388,3 @@ def find_resource(cmd: command.Command, service: str, resource: str,
         raise exceptions.CommandError(
             f'Cannot look up {resource} "{ident}": {format_error(error)}'
             ) from error
-
-
-def add_paging(parser: argparse.ArgumentParser, marker: str) -> None:
-    """Add the options ``--limit`` and ``--marker`` to a parser.
-
-    :param marker: type of a marker, such as ``host``.
-    """
-    add_limit(parser)
-    parser.add_argument('--marker', metavar=f'<{marker}>',
-                        help='Show entries after this one')
-
-
-def add_limit(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--limit`` to a parser."""
-    parser.add_argument('--limit', type=units.parse_number,
-                        metavar='<number>',
-                        help='Maximum number of entries (default: all)')

@@ -15,6 +15,7 @@ from oslo_utils import uuidutils
 import tenacity
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
@@ -23,7 +24,7 @@ from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 
 
-class CreateReservation(output.ShowOne):
+class CreateReservation(commands.ShowOne):
     """Reserve a node that matches a request.
 
     The request must constrain the node, at least by a size, a resource class,
@@ -32,13 +33,10 @@ class CreateReservation(output.ShowOne):
     instance.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         options.add_hold_options(parser)
-        parser.add_argument(
-            '--instance-uuid', metavar='<uuid>',
-            help='Instance UUID (default: generated). Repeating a request '
-                 'with the same UUID returns the same reservation')
+        options.add_uuid(parser, 'Instance UUID', 'reservation',
+                         '--instance-uuid')
         options.add_claim_option(parser)
         parser.add_argument(
             '--group', metavar='<uuid>',
@@ -47,30 +45,27 @@ class CreateReservation(output.ShowOne):
         options.add_policies(parser).add_argument(
             '--segment', type=units.parse_number, metavar='<number>',
             help='Number of the segment to join; it must lack a member')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        instance = parsed_args.instance_uuid or uuidutils.generate_uuid()
-        group = options.read_policy(parsed_args)
-        if group and parsed_args.group is None:
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        instance = args.instance_uuid or uuidutils.generate_uuid()
+        group = options.read_policy(args)
+        if group and args.group is None:
             raise exceptions.CommandError(
                 f'--{group["policy"]} is the policy of a group: name it with '
                 f'--group')
-        if parsed_args.segment is not None:
-            if parsed_args.group is None:
+        if args.segment is not None:
+            if args.group is None:
                 raise exceptions.CommandError(
                     '--segment is a part of a group: name it with --group')
-            group = {'segment': parsed_args.segment}
+            group = {'segment': args.segment}
         body = {'instance_uuid': instance,
-                **options.build_request_spec(self, parsed_args),
-                **options.build_owner(self, parsed_args)}
-        if parsed_args.claim is not None:
-            body['claim'] = parsed_args.claim
-        if parsed_args.group is not None:
-            body['group'] = {'uuid': parsed_args.group, **group}
-        if parsed_args.dry_run:
+                **options.build_request_spec(self, args),
+                **options.build_owner(self, args)}
+        if args.claim is not None:
+            body['claim'] = args.claim
+        if args.group is not None:
+            body['group'] = {'uuid': args.group, **group}
+        if args.dry_run:
             return show_dry_run(self, client.PATH, body, auth=auth)
         with client.report_lost_response(self, 'instance', instance,
                                          scope.add_option('show', auth)):
@@ -89,13 +84,8 @@ def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
     :raises: exc.ClientException.
     """
     try:
-        with suggestions.suggest_all_projects(
-                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
+        with _add_hints(cmd, body, **kwargs):
             response = _send_request(cmd, url, body, **kwargs)
-    except exc.BadRequest:
-        for by in suggestions.list_group_keys(body):
-            suggestions.suggest_key(cmd, by, **kwargs)
-        raise
     except exc.ClientException as error:
         response = _get_refusal(error)
         if response is not None:
@@ -107,6 +97,20 @@ def reserve_nodes(cmd: command.Command, url: str, body: client.Data,
     if len(body.get('request', body).get('candidate_nodes', ())) > 1:
         suggestions.report_candidates(cmd, body, **kwargs)
     return response
+
+
+@contextlib.contextmanager
+def _add_hints(cmd: command.Command, body: client.Data,
+               **kwargs: Any) -> Iterator[None]:
+    """Print hints if a request is refused: unknown keys, and the scope."""
+    try:
+        with suggestions.suggest_all_projects(
+                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
+            yield
+    except exc.BadRequest:
+        for by in suggestions.list_group_keys(body):
+            suggestions.suggest_key(cmd, by, **kwargs)
+        raise
 
 
 @contextlib.contextmanager
@@ -202,15 +206,9 @@ def show_dry_run(cmd: output.ShowOne, url: str, body: client.Data,
 
     :param kwargs: arguments of the request, such as another ``auth``.
     """
-    try:
-        with suggestions.suggest_all_projects(
-                cmd, **kwargs), _report_owner(cmd, body, **kwargs):
-            response = client.request_ironic(
-                cmd, 'POST', f'{url}?dry_run=true', body=body, **kwargs)
-    except exc.BadRequest:
-        for by in suggestions.list_group_keys(body):
-            suggestions.suggest_key(cmd, by, **kwargs)
-        raise
+    with _add_hints(cmd, body, **kwargs):
+        response = client.request_ironic(
+            cmd, 'POST', f'{url}?dry_run=true', body=body, **kwargs)
     members = response.get('members', {
         'wanted': 1, 'available': response['matching_nodes']})
     is_refused = members['available'] < members['wanted']

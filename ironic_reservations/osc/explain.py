@@ -15,6 +15,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import group
 from ironic_reservations.osc import identity
+from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import placement
@@ -78,7 +79,7 @@ class ExplainReservation(output.ShowOne):
             self, parsed_args.server)
         if server:
             try:
-                return reservation.format_columns(reservation.read_reservation(
+                return reservation.format_columns(lookup.read_reservation(
                     self, server.id,
                     {'fields': ','.join(reservation.DETAILS)}, auth))
             except exc.NotFound:
@@ -126,7 +127,7 @@ class ExplainReservation(output.ShowOne):
         if uuid is None:
             return {}
         try:
-            details = client.complete_group(self, client.request_ironic(
+            details = client.complete(self, client.request_ironic(
                 self, 'GET', client.build_path(group.PATH, uuid), auth=auth),
                 auth=auth)
         except exc.NotFound:

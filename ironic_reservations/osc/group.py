@@ -14,8 +14,8 @@ from oslo_utils import uuidutils
 from rich import console
 from rich import tree
 
-from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import create
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
@@ -26,8 +26,7 @@ from ironic_reservations.shared import text
 
 PATH = f'{client.PATH}/groups'
 
-COLUMNS = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
-           *options.PURPOSE, 'created_at')
+_CHANGEABLE = tuple(name for name in options.CHANGEABLE if name != 'host')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
@@ -52,7 +51,7 @@ def _format_columns(cmd: command.Command,
     """Return the columns and values of a group for ShowOne."""
     members = group['reservations']
     rows = [{**member, **member['group'],
-             'node': member['node_name'] or member['node_uuid']}
+             'node': output.name_node(member)}
             for member in members]
     picture = _draw_tree(cmd, rows) if 'levels' in group else (
         output.format_table(output.format_headers(MEMBER), (
@@ -105,15 +104,14 @@ def _format_listed(group: client.Data, name: str) -> Any:
     return group.get(name)
 
 
-class CreateGroup(output.ShowOne):
+class CreateGroup(commands.ShowOne):
     """Reserve a node for each member of a new group, or none at all.
 
     All nodes match the same request. A policy places them close together or
     apart. To boot servers on them, claim the group.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         members = parser.add_mutually_exclusive_group(required=True)
         members.add_argument(
             '--members', type=int, metavar='<number>',
@@ -123,102 +121,73 @@ class CreateGroup(output.ShowOne):
             metavar='<uuid>',
             help='Instance UUID of a member, instead of a generated one '
                  '(repeat for each member)')
-        options.add_policies(parser).add_argument(
-            '--level', action=actions.LevelAction, dest='levels',
-            metavar='by=<domain>,policy=<policy>[,segment=<number>]',
-            help='Level of domains, instead of a policy (repeat for a second '
-                 'one within the first). The last one divides the members '
-                 'into segments of this size, each in one domain, and has '
-                 'the policy pack; the policy of the first applies to '
-                 'segments')
+        options.add_levels(
+            parser, 'Level of domains, instead of a policy (repeat for a '
+                    'second one within the first). The last one divides the '
+                    'members into segments of this size, each in one domain, '
+                    'and has the policy pack; the policy of the first applies '
+                    'to segments')
         options.add_hold_options(parser)
-        parser.add_argument(
-            '--uuid', metavar='<uuid>',
-            help='Group UUID (default: generated). Repeating a request with '
-                 'the same UUID returns the same group')
-        scope.add_all_projects(parser)
-        return parser
+        options.add_uuid(parser, 'Group UUID', 'group')
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        uuid = parsed_args.uuid or uuidutils.generate_uuid()
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        uuid = args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid,
-                'members': parsed_args.instances or parsed_args.members,
-                **({'levels': parsed_args.levels} if parsed_args.levels
-                   else options.read_policy(parsed_args)),
-                'request': options.build_request_spec(self, parsed_args),
-                **options.build_owner(self, parsed_args)}
-        if parsed_args.dry_run:
+                'members': args.instances or args.members,
+                **options.read_policy(args),
+                'request': options.build_request_spec(self, args),
+                **options.build_owner(self, args)}
+        if args.dry_run:
             return create.show_dry_run(self, PATH, body, auth=auth)
         with client.report_lost_response(
                 self, 'group', uuid, scope.add_option('group show', auth)):
-            return _format_columns(self, client.complete_group(
+            return _format_columns(self, client.complete(
                 self, create.reserve_nodes(self, PATH, body, auth=auth),
                 auth=auth))
 
 
-class ListGroup(output.Lister):
+class ListGroup(commands.ListCommand):
     """List groups of reservations."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        client.add_paging(parser, 'uuid')
-        scope.add_all_projects(parser)
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.choose_auth(self, parsed_args, 'groups')
-        filters = {'marker': parsed_args.marker}
-        groups = suggestions.report_empty(self, client.read_list(
-            self, 'reservations/groups', filters, parsed_args.limit,
-            auth=auth), 'groups', filters, auth=auth)
-        return output.format_headers(COLUMNS), (
-            [_format_listed(group, name) for name in COLUMNS]
-            for group in groups)
+    path, plural = 'reservations/groups', 'groups'
+    filters = ('marker',)
+    columns = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
+               *options.PURPOSE, 'created_at')
+    format_cell = staticmethod(_format_listed)
 
 
-class ShowGroup(output.ShowOne):
+class ShowGroup(commands.ShowOne):
     """Show a group with its members and their domains."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the group')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        group = suggestions.send_request(
-            self, 'GET', _build_path(parsed_args.uuid), auth)
-        return _format_columns(self, client.complete_group(self, group,
-                                                           auth=auth))
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        group = suggestions.send_request(self, 'GET', _build_path(args.uuid),
+                                         auth)
+        return _format_columns(self, client.complete(self, group, auth=auth))
 
 
-class SetGroup(output.Command):
+class SetGroup(commands.Command):
     """Change a group, or the leases of its members.
 
     A lease applies to all members that are reserved and that no compute
     service holds, or to none of them.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the group')
-        options.add_changes(parser, *(
-            name for name in options.CHANGEABLE if name != 'host'))
-        scope.add_all_projects(parser)
-        return parser
+        options.add_changes(parser, *_CHANGEABLE)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args)
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, *_CHANGEABLE, no_expiry='expires_in')
         suggestions.send_request(
-            self, 'PATCH', _build_path(parsed_args.uuid),
-            scope.find_auth(self, parsed_args), body=patch)
+            self, 'PATCH', _build_path(args.uuid), auth, body=patch)
 
 
-class DeleteGroup(output.EachCommand):
+class DeleteGroup(commands.EachCommand):
     """Release all members of groups on which nothing is deployed."""
 
     argument = 'uuid', 'UUID of the group'
@@ -241,8 +210,7 @@ class DeleteGroup(output.EachCommand):
     def _count_members(self, uuid: str, auth: Any) -> int:
         group = client.request_ironic(self, 'GET', _build_path(uuid),
                                       auth=auth)
-        return len(client.complete_group(self, group,
-                                         auth=auth)['reservations'])
+        return len(client.complete(self, group, auth=auth)['reservations'])
 
     def _report_released(self, uuid: str, before: int, auth: Any) -> None:
         """Print how many members a failed deletion has released."""

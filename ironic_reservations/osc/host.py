@@ -5,15 +5,14 @@ import argparse
 from typing import Any
 
 from ironic_reservations.osc import client
-from ironic_reservations.osc import output
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 
 COLUMNS = ('host', 'live', 'since', 'standbys', 'reservations', 'expires_at')
-DETAILS = (*COLUMNS, 'holder', 'created_at', 'updated_at')
 
 
-class ListHost(output.Lister):
+class ListHost(commands.ListCommand):
     """List compute host leases.
 
     A host lease records which process serves a compute host: whether the
@@ -22,31 +21,27 @@ class ListHost(output.Lister):
     the host, and when the lease expires unless it is renewed.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    path, plural = 'reservations/hosts', 'compute hosts'
+    filters = ('host', 'marker')
+    marker = 'host'
+    columns = COLUMNS
+    details = (*COLUMNS, 'holder', 'created_at', 'updated_at')
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--host', metavar='<host>',
                             help='Only this compute host')
-        client.add_paging(parser, 'host')
-        scope.add_all_projects(parser)
-        parser.add_argument('--long', action='store_true',
-                            help='Show all columns')
-        return parser
+        super().add_arguments(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        names = DETAILS if parsed_args.long else COLUMNS
-        auth = scope.find_auth(self, parsed_args)
-        filters = {'host': parsed_args.host, 'marker': parsed_args.marker}
+    def choose_auth(self, args: argparse.Namespace) -> Any:
+        return scope.find_auth(self, args)
+
+    def read_rows(self, query: client.Data, args: argparse.Namespace,
+                  auth: Any) -> list[client.Data]:
         with suggestions.suggest_all_projects(self, auth):
-            leases = list(client.read_list(self, 'reservations/hosts', filters,
-                                           parsed_args.limit, auth=auth))
-        rows = suggestions.report_empty(self, leases, 'compute hosts',
-                                        filters, auth=auth)
-        return output.format_headers(names), (
-            # An Ironic with an older plugin lacks some columns.
-            [lease.get(name) for name in names] for lease in rows)
+            return list(super().read_rows(query, args, auth))
 
 
-class DeleteHost(output.EachCommand):
+class DeleteHost(commands.EachCommand):
     """Delete expired compute host leases.
 
     Reservations of the host are not changed: see "move".

@@ -22,9 +22,9 @@ from openstack import exceptions as sdk_exc
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import compute_hosts
+from ironic_reservations.osc import lookup
 from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
-from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 
@@ -243,7 +243,7 @@ class MoveReservation(output.Lister):
         :returns: None if the target holds it, otherwise the result.
         """
         try:
-            holder = reservation.read_reservation(
+            holder = lookup.read_reservation(
                 self, instance, {'fields': 'host'}, self._auth)['host']
         except exc.NotFound:
             return self._end_lost_build(instance, plan)

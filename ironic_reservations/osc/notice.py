@@ -2,9 +2,7 @@
 """The commands for notices: what is wrong with nodes, or will be done."""
 
 import argparse
-from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Sequence
 import contextlib
 from typing import Any
 import urllib.parse
@@ -15,9 +13,10 @@ from osc_lib.command import command
 from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
+from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
-from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
@@ -25,27 +24,44 @@ from ironic_reservations.shared import constants
 
 PATH = f'{client.PATH}/notices'
 
-COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
-           'category', 'ticket')
-DETAILS = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:], 'description',
-           'action', 'created_by', 'created_at', 'updated_at')
-
-#: Texts of a notice, with the help of their options.
+#: Texts of a new notice, with the help of their options.
 _TEXTS = {'category': 'Type of the problem or of the work, such as gpu, at '
                       'most 64 characters',
           'description': 'What is wrong or will be done, at most 255 '
                          'characters',
-          'ticket': 'Ticket in another system, such as RMA-4711',
-          'action': 'What was done, at most 255 characters'}
+          'ticket': 'Ticket in another system, such as RMA-4711'}
+_ACTION = {'action': 'What was done, at most 255 characters'}
 
-#: Keys of requests that the options of a command set.
-_REQUESTED = ('kind', 'by', 'cordon', 'starts_at', 'ends_at', *_TEXTS)
+#: Keys of a notice that options set and change.
+_CHANGEABLE = ('cordon', 'starts_at', 'ends_at', *_TEXTS)
+
+COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
+           'category', 'ticket')
+DETAILS = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:],
+           *(name for name in _TEXTS if name not in COLUMNS), *_ACTION,
+           'created_by', 'created_at', 'updated_at')
 
 
-def _add_texts(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options for texts of new notices."""
-    for name in names:
-        parser.add_argument(f'--{name}', metavar='<text>', help=_TEXTS[name])
+def format_notices(notices: list[client.Data], more: int) -> output.Text:
+    """Return the column of notices, a line for each.
+
+    :param more: number of those that the API does not show.
+    """
+    return output.Text(notices, *(', '.join(filter(None, (
+        f'{notice["state"]} {notice["kind"]}',
+        'cordon' if notice['cordon'] else '',
+        f'from {notice["starts_at"]}',
+        f'to {notice["ends_at"]}' if notice['ends_at'] else '',
+        *(notice[name] if name in ('category', 'description')
+          else f'{name} {notice[name]}' for name in _TEXTS if notice[name]),
+        f'notice {notice["uuid"]}'))) for notice in notices),
+        *([f'and {more} more'] if more else ()))
+
+
+def _add_texts(parser: argparse.ArgumentParser,
+               texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        parser.add_argument(f'--{name}', metavar='<text>', help=text)
 
 
 def _add_cordon(parser: argparse.ArgumentParser) -> None:
@@ -84,16 +100,8 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         help='All present nodes of this domain, such as capability:rack=r7, '
              'shard=s1 or conductor_group=g1')
     _add_times(parser, parser)
-    _add_texts(parser, 'category', 'description', 'ticket')
-    _add_uuid(parser)
-    scope.add_all_projects(parser)
-
-
-def _add_uuid(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--uuid', metavar='<uuid>',
-        help='UUID of the notices (default: generated). Repeating a request '
-             'with the same UUID returns the same notices')
+    _add_texts(parser, _TEXTS)
+    options.add_uuid(parser, 'UUID of the notices', 'notices')
 
 
 def _create(cmd: command.Command, args: argparse.Namespace,
@@ -107,8 +115,9 @@ def _create(cmd: command.Command, args: argparse.Namespace,
     """
     uuid = args.uuid or uuidutils.generate_uuid()
     body = {'uuid': uuid, **({'nodes': nodes} if nodes else {}),
-            **options.select_values(
-                args, *(name for name in _REQUESTED if name in args)),
+            **options.select_values(args, *(
+                name for name in ('kind', 'by', *_CHANGEABLE)
+                if name in args)),
             **values}
     with client.report_lost_response(
             cmd, 'notice', uuid, scope.add_option('notice list', auth)
@@ -124,7 +133,7 @@ def _create(cmd: command.Command, args: argparse.Namespace,
             f'avoid_failed_nodes forbids it. Give another category.')
     _check_effect(response['notices'], body.get(
         'cordon', constants.NOTICE_KINDS[body['kind']]))
-    return _format_notices(response['notices'], COLUMNS)
+    return output.format_rows(response['notices'], COLUMNS)
 
 
 def _check_effect(notices: list[client.Data], cordon: bool) -> None:
@@ -132,7 +141,7 @@ def _check_effect(notices: list[client.Data], cordon: bool) -> None:
 
     :param cordon: whether the request is for cordons.
     """
-    others = [f'{_name_node(notice)} '
+    others = [f'{output.name_node(notice)} '
               f'({"closed" if notice["state"] == "closed" else "no cordon"})'
               for notice in notices if notice['state'] == 'closed'
               or cordon and not notice['cordon']]
@@ -144,19 +153,16 @@ def _check_effect(notices: list[client.Data], cordon: bool) -> None:
 
 
 def _update(cmd: command.Command, uuid: str, node: str | None,
-            patch: list[client.Data], auth: Any) -> list[client.Data]:
+            patch: list[client.Data], auth: Any) -> None:
     """Change notices, all or none.
 
     :param node: only the notice of this node; None for all.
-    :returns: the notices.
     """
     path = client.build_path(PATH, uuid)
     if node is not None:
         path += '?' + urllib.parse.urlencode({'node': node})
     with _add_hints(cmd, [node] if node else [], auth):
-        notices: list[client.Data] = client.request_ironic(
-            cmd, 'PATCH', path, body=patch, auth=auth)['notices']
-    return notices
+        client.request_ironic(cmd, 'PATCH', path, body=patch, auth=auth)
 
 
 @contextlib.contextmanager
@@ -185,20 +191,7 @@ def _add_hints(cmd: command.Command, nodes: list[str], auth: Any,
         raise
 
 
-def _format_notices(notices: Iterable[client.Data],
-                    names: Sequence[str]) -> output.Columns:
-    """Return the columns and values of notices for Lister."""
-    return output.format_headers(names), (
-        [_name_node(notice) if name == 'node' else notice[name]
-         for name in names] for notice in notices)
-
-
-def _name_node(notice: client.Data) -> str:
-    name: str = notice['node_name'] or notice['node_uuid']
-    return name
-
-
-class CreateNotice(output.Lister):
+class CreateNotice(commands.Lister):
     """Create a notice for each of some nodes, or none at all.
 
     A notice records what is wrong with a node, or what will be done to it. A
@@ -206,68 +199,61 @@ class CreateNotice(output.Lister):
     existing ones continue. All notices of a request have one UUID.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--kind', required=True,
                             choices=constants.NOTICE_KINDS,
                             help='Kind of the notices')
         _add_cordon(parser)
         _add_creation(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        return _create(self, parsed_args, parsed_args.nodes,
-                       scope.find_auth(self, parsed_args))
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        return _create(self, args, args.nodes, auth)
 
 
-class CordonNode(output.Lister):
+class CordonNode(commands.Lister):
     """Keep new reservations off nodes, all of them or none.
 
     This creates a notice with a cordon for each node. Existing reservations
     continue, but cannot be claimed.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--kind', choices=constants.NOTICE_KINDS,
                             help='Kind of the notices (default: maintenance)')
         _add_creation(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        return _create(self, parsed_args, parsed_args.nodes,
-                       scope.find_auth(self, parsed_args), cordon=True,
-                       kind=parsed_args.kind or 'maintenance')
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        return _create(self, args, args.nodes, auth, cordon=True,
+                       kind=args.kind or 'maintenance')
 
 
-class ReportFault(output.Lister):
+class ReportFault(commands.Lister):
     """Report a fault of the node of a reservation.
 
     This creates a notice without a cordon. A project has at most one planned
     or open report for a node.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        reservation.add_argument(parser)
-        _add_texts(parser, 'category', 'description', 'ticket')
-        _add_uuid(parser)
-        scope.add_all_projects(parser)
-        return parser
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        lookup.add_argument(parser)
+        _add_texts(parser, _TEXTS)
+        options.add_uuid(parser, 'UUID of the notices', 'notices')
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        row = reservation.find_reservation(
-            self, parsed_args.reservation, reservation.IDENTIFIERS, auth)
-        return _create(self, parsed_args, [row['node_uuid']], auth,
-                       kind='fault')
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        row = lookup.find_reservation(
+            self, args.reservation, lookup.IDENTIFIERS, auth)
+        return _create(self, args, [row['node_uuid']], auth, kind='fault')
 
 
-class ListNotice(output.Lister):
+class ListNotice(commands.ListCommand):
     """List notices, including closed ones, in the order of creation."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    path, plural = 'reservations/notices', 'notices'
+    filters = ('uuid', 'node', 'kind', 'state', 'ticket')
+    columns = COLUMNS
+    details = DETAILS
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--uuid', metavar='<uuid>',
                             help='Only the notices of one request')
         parser.add_argument('--node', metavar='<node>',
@@ -278,31 +264,16 @@ class ListNotice(output.Lister):
                             help='Only those in this state')
         parser.add_argument('--ticket', metavar='<text>',
                             help='Only those with this ticket')
-        client.add_limit(parser)
-        scope.add_all_projects(parser)
-        parser.add_argument('--long', action='store_true',
-                            help='Show all columns')
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.choose_auth(self, parsed_args, 'notices')
-        filters = {name: getattr(parsed_args, name) for name in (
-            'uuid', 'node', 'kind', 'state', 'ticket')}
-        rows = suggestions.report_empty(
-            self, client.read_list(self, 'reservations/notices', filters,
-                                   parsed_args.limit, auth=auth),
-            'notices', filters, auth=auth)
-        return _format_notices(rows, DETAILS if parsed_args.long else COLUMNS)
+        super().add_arguments(parser)
 
 
-class SetNotice(output.Command):
+class SetNotice(commands.Command):
     """Change the notices of one request, all or none.
 
     Closed notices cannot be changed, except for their texts.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('uuid', metavar='<uuid>',
                             help='UUID of the notices')
         parser.add_argument('--node', metavar='<node>',
@@ -312,21 +283,15 @@ class SetNotice(output.Command):
         _add_times(parser, end)
         end.add_argument('--no-end', action='store_true',
                          help='Remove the end: open until it is closed')
-        for name, text in _TEXTS.items():
+        for name, text in (_TEXTS | _ACTION).items():
             parser.add_argument(
                 f'--{name}', type=units.parse_empty, metavar='<text>',
                 help=f'{text}; an empty text removes it')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        names = 'cordon', 'starts_at', 'ends_at', *_TEXTS
-        patch = options.make_patch(
-            options.select_values(parsed_args, *names)
-            | ({'ends_at': ''} if parsed_args.no_end else {}),
-            *names, 'no_end')
-        _update(self, parsed_args.uuid, parsed_args.node, patch,
-                scope.find_auth(self, parsed_args))
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, *_CHANGEABLE, *_ACTION,
+                                    no_end='ends_at')
+        _update(self, args.uuid, args.node, patch, auth)
 
 
 def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,
@@ -336,72 +301,58 @@ def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,
         {'ends_at': 'now', **options.select_values(args, 'action')}), auth)
 
 
-class CloseNotice(output.Command):
+class CloseNotice(commands.EachCommand):
     """Close notices, which ends their cordons.
 
     Notices of the same request that are closed already are not changed.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
-                            help='UUID of the notices')
+    argument = 'uuid', 'UUID of the notices'
+    verb = 'Closed'
+    has_own_hints = True
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--node', metavar='<node>',
                             help='Only those of this node (name or UUID)')
-        _add_texts(parser, 'action')
-        scope.add_all_projects(parser)
-        return parser
+        _add_texts(parser, _ACTION)
+        super().add_arguments(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-
-        def close(uuid: str) -> str:
-            rows = list(client.read_list(
-                self, 'reservations/notices',
-                {'uuid': uuid, 'node': parsed_args.node}, auth=auth))
-            current = [row for row in rows if row['state'] != 'closed']
-            if rows and not current:
-                raise exceptions.CommandError('It is closed already.')
-            if len(current) == len(rows):
-                # Also without rows, for the error and its hints.
-                _close(self, parsed_args, uuid, parsed_args.node, auth)
-            else:
-                for row in current:
-                    _close(self, parsed_args, uuid, row['node_uuid'], auth)
-            return f'notice {uuid}, ' + _join_nodes(current)
-
-        output.delete_each(self, parsed_args.uuids, close, 'Closed')
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        rows = list(client.read_list(
+            self, 'reservations/notices', {'uuid': ident, 'node': args.node},
+            auth=auth))
+        current = [row for row in rows if row['state'] != 'closed']
+        if rows and not current:
+            raise exceptions.CommandError('It is closed already.')
+        if len(current) == len(rows):
+            # Also without rows, for the error and its hints.
+            _close(self, args, ident, args.node, auth)
+        else:
+            for row in current:
+                _close(self, args, ident, row['node_uuid'], auth)
+        return (f'notice {ident}, node{"s" * (len(current) > 1)} '
+                + ', '.join(map(output.name_node, current)))
 
 
-def _join_nodes(notices: list[client.Data]) -> str:
-    return f'node{"s" * (len(notices) > 1)} ' + ', '.join(
-        map(_name_node, notices))
-
-
-class UncordonNode(output.Command):
+class UncordonNode(commands.EachCommand):
     """End the cordons of nodes by closing all open notices with one."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('nodes', nargs='+', metavar='<node>',
-                            help='Node (name or UUID)')
-        _add_texts(parser, 'action')
-        scope.add_all_projects(parser)
-        return parser
+    argument = 'node', 'Node (name or UUID)'
+    verb = 'Uncordoned'
+    has_own_hints = True
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        _add_texts(parser, _ACTION)
+        super().add_arguments(parser)
 
-        def uncordon(node: str) -> str:
-            rows = self._find_cordons(node, 'open', auth)
-            if not rows:
-                raise exceptions.CommandError(self._explain(node, auth))
-            for row in rows:
-                _close(self, parsed_args, row['uuid'], row['node_uuid'], auth)
-            return f'node {node}, closed notice{"s" * (len(rows) > 1)} ' + (
-                ', '.join(row['uuid'] for row in rows))
-
-        output.delete_each(self, parsed_args.nodes, uncordon, 'Uncordoned')
+    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
+        rows = self._find_cordons(ident, 'open', auth)
+        if not rows:
+            raise exceptions.CommandError(self._explain(ident, auth))
+        for row in rows:
+            _close(self, args, row['uuid'], row['node_uuid'], auth)
+        return f'node {ident}, closed notice{"s" * (len(rows) > 1)} ' + (
+            ', '.join(row['uuid'] for row in rows))
 
     def _find_cordons(self, node: str, state: str,
                       auth: Any) -> list[client.Data]:

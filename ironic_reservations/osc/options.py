@@ -14,6 +14,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import units
 from ironic_reservations.shared import constants
+from ironic_reservations.shared import extra_specs
 from ironic_reservations.shared import names
 
 # The options for sizes: the key of the request spec, the placeholder, the
@@ -56,16 +57,6 @@ CHANGEABLE: dict[str, dict[str, Any]] = {
         'help': 'What it is reserved for, at most 255 characters; an '
                 'empty text removes it'},
 }
-
-# An option overrides extra specs of a flavor: patterns of their keys, by the
-# key of the request spec that the option sets.
-_OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
-               'vcpus': r'resources[\w-]*:VCPU',
-               'root_gb': r'resources[\w-]*:DISK_GB',
-               'ephemeral_gb': r'resources[\w-]*:DISK_GB',
-               'swap': r'resources[\w-]*:DISK_GB',
-               'resource_class': r'resources[\w-]*:CUSTOM_.*',
-               'candidate_nodes': 'reservations:candidate_nodes'}
 
 #: Maximum length of a property of an image that is sent.
 _MAX_LENGTH = 1024
@@ -175,7 +166,7 @@ def _add_changeable(parser: argparse._ActionsContainer, *names: str) -> None:
 
 
 def add_changes(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options for ``build_patch``.
+    """Add the options that change a reservation or a group.
 
     :param names: keys of ``CHANGEABLE``.
     """
@@ -186,14 +177,18 @@ def add_changes(parser: argparse.ArgumentParser, *names: str) -> None:
                        help='Remove the lease')
 
 
-def build_patch(args: argparse.Namespace) -> list[client.Data]:
-    """Return the JSON Patch for the options of ``add_changes``.
+def build_patch(args: argparse.Namespace, *names: str,
+                **removals: str) -> list[client.Data]:
+    """Return the JSON Patch for options.
 
+    :param names: options that set a key of this name.
+    :param removals: the key that an option without a value removes, by the
+        option.
     :raises: CommandError if there are none.
     """
-    names = [name for name in CHANGEABLE if name in args]
-    return make_patch(select_values(args, *names) | (
-        {'expires_in': ''} if args.no_expiry else {}), *names, 'no_expiry')
+    return make_patch(select_values(args, *names) | {
+        key: '' for option, key in removals.items() if getattr(args, option)
+    }, *names, *removals)
 
 
 def make_patch(values: client.Data, *names: str) -> list[client.Data]:
@@ -229,11 +224,32 @@ def add_policies(parser: argparse.ArgumentParser
     return policies
 
 
-def read_policy(args: argparse.Namespace) -> dict[str, str]:
-    """Return the policy in the options of ``add_policies``.
+def add_levels(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the options for a policy, or for levels of domains instead.
+
+    :param text: help text of ``--level``.
+    """
+    add_policies(parser).add_argument(
+        '--level', action=actions.LevelAction, dest='levels',
+        metavar='by=<domain>,policy=<policy>[,segment=<number>]', help=text)
+
+
+def add_uuid(parser: argparse.ArgumentParser, title: str, resource: str,
+             option: str = '--uuid') -> None:
+    """Add the option for the UUID of a new resource."""
+    parser.add_argument(
+        option, metavar='<uuid>',
+        help=f'{title} (default: generated). Repeating a request with the '
+             f'same UUID returns the same {resource}')
+
+
+def read_policy(args: argparse.Namespace) -> client.Data:
+    """Return the policy or the levels in the options.
 
     :returns: keys of a request; empty without a policy.
     """
+    if getattr(args, 'levels', None):
+        return {'levels': args.levels}
     for name in _POLICIES:
         by = getattr(args, name.replace('-', '_'))
         if by is not None:
@@ -351,14 +367,11 @@ def _build_extra_specs(args: argparse.Namespace,
             f'--trait {name} contradicts --forbidden-trait {name}: give one '
             f'of them')
     _check_disk(args, flavor)
-    pattern = '|'.join([
-        *(keys for key, keys in _OVERRIDDEN.items()
+    constraints = {
+        *((key, '') for key in extra_specs.KEYS
           if getattr(args, key) is not None),
-        *(rf'(?:trait[\w-]*|reservations:trait):{re.escape(name)}'
-          for name in traits),
-        *(f'capabilities:{re.escape(name)}' for name in capabilities),
-        *(['cpu_arch'] if 'cpu_arch' in capabilities else []),
-    ])
+        *(('trait', name) for name in traits),
+        *(('capability', name) for name in capabilities)}
     # Both override a flavor, but neither may drop a part of the other.
     for key, value in args.property.items():
         option = _find_contradiction(key, value, args, traits, capabilities)
@@ -367,7 +380,10 @@ def _build_extra_specs(args: argparse.Namespace,
                 f'--property {key}={value} contradicts {option}: give one of '
                 f'them')
     specs = {**{key: value for key, value in flavor.items()
-                if not re.fullmatch(pattern, key)}, **args.property}
+                if key == 'capabilities' or constraints.isdisjoint(
+                    (kind, name) for kind, name, _
+                    in extra_specs.read_constraints(key, value))},
+             **args.property}
     # One key may also name several capabilities: "a,b:c".
     together = [item for item in specs.pop('capabilities', '').split(',')
                 if item and ('capabilities' in args.property
@@ -396,7 +412,7 @@ def _check_disk(args: argparse.Namespace, flavor: Mapping[str, str]) -> None:
     options = [f'--{name}' for name in ('ephemeral', 'swap')
                if getattr(args, _SIZES[name][0]) is not None]
     totals = [f'{key}={value}' for key, value in flavor.items()
-              if re.fullmatch(_OVERRIDDEN['root_gb'], key)]
+              if extra_specs.KEYS['root_gb'].fullmatch(key)]
     if options and totals and args.root_gb is None:
         raise exceptions.CommandError(
             f'{options[0]} contradicts {totals[0]} of the flavor, which is '
@@ -411,22 +427,17 @@ def _find_contradiction(key: str, value: str, args: argparse.Namespace,
     :param traits: ``required`` or ``forbidden`` by trait, from the options.
     :param capabilities: values by name, from the options.
     """
-    for option, (size, *_) in _SIZES.items():
-        if getattr(args, size) is not None and re.fullmatch(
-                _OVERRIDDEN[size], key):
-            return f'--{option}'
-    trait = re.fullmatch(r'(?:trait[\w-]*|reservations:trait):(.+)', key)
-    if trait and traits.get(trait[1], value) != value:
-        prefix = 'forbidden-' * (traits[trait[1]] == 'forbidden')
-        return f'--{prefix}trait {trait[1]}'
     if key == 'reservations:match' and args.match not in (None, value):
         return f'--match {args.match}'
-    items = [item.partition(':') for item in value.split(',')]
-    if key != 'capabilities':
-        items = [(key.removeprefix('capabilities:'), ':', value)] * (
-            key == 'cpu_arch' or key.startswith('capabilities:'))
-    for name, colon, text in items:
-        if colon and capabilities.get(name.strip()) not in (None, text):
+    sizes = {size: option for option, (size, *_) in _SIZES.items()}
+    for kind, name, text in extra_specs.read_constraints(key, value):
+        if kind in sizes and getattr(args, kind) is not None:
+            return f'--{sizes[kind]}'
+        if kind == 'trait' and traits.get(name, text) != text:
+            prefix = 'forbidden-' * (traits[name] == 'forbidden')
+            return f'--{prefix}trait {name}'
+        if (kind == 'capability' and text is not None
+                and capabilities.get(name.strip()) not in (None, text)):
             return f'--capability {name}={capabilities[name.strip()]}'
     return None
 

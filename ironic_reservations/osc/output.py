@@ -12,16 +12,12 @@ from typing import Any
 from typing import NoReturn
 
 from cliff import columns
-from ironicclient import exc
-from osc_lib import exceptions
 from osc_lib.cli import format_columns
 from osc_lib.command import command
 import prettytable
 
 from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
-from ironic_reservations.osc import scope
-from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import units
 from ironic_reservations.shared import text
 
@@ -108,11 +104,8 @@ class Lister(_Display, command.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
-        if parsed_args.formatter in _TEXT_FORMATS:
-            data = (_make_readable(row) for row in data)
-        if parsed_args.formatter == 'table':
-            data = [_escape(row) for row in data]
-        return super().produce_output(parsed_args, column_names, data)
+        return super().produce_output(parsed_args, column_names, (
+            _format_row(parsed_args.formatter, row) for row in data))
 
 
 class ShowOne(_Display, command.ShowOne):
@@ -121,17 +114,18 @@ class ShowOne(_Display, command.ShowOne):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Sequence[Any]) -> int:
-        if parsed_args.formatter in _TEXT_FORMATS:
-            data = _make_readable(data)
-        if parsed_args.formatter == 'table':
-            data = _escape(data)
-        return super().produce_output(parsed_args, column_names, data)
+        return super().produce_output(
+            parsed_args, column_names,
+            _format_row(parsed_args.formatter, data))
 
 
-def _make_readable(row: Iterable[Any]) -> list[Any]:
-    return [cell.human_readable()
-            if isinstance(cell, columns.FormattableColumn) else cell
-            for cell in row]
+def _format_row(formatter: str, row: Sequence[Any]) -> Sequence[Any]:
+    """Return the cells of a row as a formatter of cliff takes them."""
+    if formatter in _TEXT_FORMATS:
+        return [cell.human_readable()
+                if isinstance(cell, columns.FormattableColumn) else cell
+                for cell in row]
+    return _escape(row) if formatter == 'table' else row
 
 
 def _escape(row: Iterable[Any]) -> list[Any]:
@@ -178,72 +172,33 @@ def format_value(data: Any) -> Any:
     return data
 
 
+def name_node(row: client.Data) -> str:
+    """Return the name of a row's node, or its UUID if it has no name."""
+    name: str = row['node_name'] or row['node_uuid']
+    return name
+
+
+def format_cell(row: client.Data, name: str) -> Any:
+    """Return the value of a column of a row; that of an absent key is None."""
+    return name_node(row) if name == 'node' else format_value(row.get(name))
+
+
+def format_rows(rows: Iterable[client.Data], names: Sequence[str],
+                format_cell: Callable[[client.Data, str], Any] = format_cell
+                ) -> Columns:
+    """Return the columns and values of rows for Lister.
+
+    :param names: keys of the columns.
+    :param format_cell: returns the value of a column.
+    """
+    return format_headers(names), (
+        [format_cell(row, name) for name in names] for row in rows)
+
+
 def format_levels(levels: list[client.Data]) -> Text:
     """Return the column of the levels of a group or a pool."""
     return Text(levels, *format_columns.ListDictColumn(
         levels).human_readable().split('\n'))
-
-
-def delete_each(cmd: command.Command, idents: Iterable[str],
-                delete: Callable[[str], str], verb: str = 'Deleted') -> None:
-    """Delete or end several resources, and print a line for each.
-
-    :param delete: deletes one resource and returns its description.
-    :param verb: text before the description.
-    :raises: CommandError if any could not be deleted, after the rest was
-        deleted. Its cause is one of the errors, preferably of the scope.
-    """
-    failures: list[tuple[str, Exception]] = []
-    for ident in idents:
-        try:
-            print(text.escape_controls(f'{verb} {delete(ident)}'),
-                  file=cmd.app.stdout)
-        except client.NoPlugin:
-            raise
-        except (exc.ClientException, exceptions.CommandError) as error:
-            failures.append((ident, error))
-    if failures:
-        raise exceptions.CommandError('\n'.join(
-            f'{ident}: {error}' for ident, error in failures)) from min(
-                (error for _, error in failures),
-                key=lambda error: not isinstance(error, client.OUT_OF_SCOPE))
-
-
-class EachCommand(Command):
-    """A command that changes several resources, one after the other.
-
-    :cvar argument: the name of the argument, and its help.
-    :cvar verb: see ``delete_each``.
-    """
-
-    argument: tuple[str, str]
-    verb = 'Deleted'
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        self.add_arguments(parser)
-        name, help_text = self.argument
-        parser.add_argument('idents', nargs='+', metavar=f'<{name}>',
-                            help=help_text)
-        scope.add_all_projects(parser)
-        return parser
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments that come before the resources."""
-
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        auth = scope.find_auth(self, parsed_args)
-        with suggestions.suggest_all_projects(self, auth):
-            self.change_each(parsed_args, auth)
-
-    def change_each(self, args: argparse.Namespace, auth: Any) -> None:
-        """Change all resources; a hint about the scope is printed after it."""
-        delete_each(self, args.idents,
-                    lambda ident: self.change(ident, args, auth), self.verb)
-
-    def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
-        """Change one resource, and return its description."""
-        raise NotImplementedError
 
 
 def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -282,22 +237,6 @@ def format_domains(domains: list[client.Data]) -> Text:
     if domains[_MAX_DOMAINS:]:
         lines.append(f'and {len(domains) - _MAX_DOMAINS} more')
     return Text(domains, *lines)
-
-
-def format_notices(notices: list[client.Data], more: int) -> Text:
-    """Return the column of notices, a line for each.
-
-    :param more: number of those that the API does not show.
-    """
-    return Text(notices, *(', '.join(filter(None, (
-        f'{notice["state"]} {notice["kind"]}',
-        'cordon' if notice['cordon'] else '',
-        f'from {notice["starts_at"]}',
-        f'to {notice["ends_at"]}' if notice['ends_at'] else '',
-        notice['category'], notice['description'],
-        f'ticket {notice["ticket"]}' if notice['ticket'] else '',
-        f'notice {notice["uuid"]}'))) for notice in notices),
-        *([f'and {more} more'] if more else ()))
 
 
 def format_available(counts: client.Data) -> Text:

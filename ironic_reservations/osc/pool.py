@@ -10,8 +10,8 @@ from ironicclient import exc
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
-from ironic_reservations.osc import actions
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import create
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import options
@@ -62,7 +62,7 @@ def _add_description(parser: argparse.ArgumentParser) -> None:
 def _format_columns(cmd: command.Command, pool: client.Data,
                     auth: Any) -> output.Columns:
     """Return the columns and values of a pool for ShowOne."""
-    pool = client.complete_pool(cmd, pool, auth=auth)
+    pool = client.complete(cmd, pool, auth=auth)
     rows = [{**node, 'node': node['name'] or node['uuid'],
              'domain': (text.format_domain(node['domain']) if pool['levels']
                         else node['domain']),
@@ -81,50 +81,40 @@ def _format_columns(cmd: command.Command, pool: client.Data,
     return list(columns), list(columns.values())
 
 
-class CreatePool(output.ShowOne):
+class CreatePool(commands.ShowOne):
     """Keep nodes for one project, as many as requested or none at all.
 
     All nodes match the same request. A policy places them close together or
     apart, as for a group of reservations.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--members', type=int, metavar='<number>',
                             required=True, help='Number of nodes')
-        options.add_policies(parser).add_argument(
-            '--level', action=actions.LevelAction, dest='levels',
-            metavar='by=<domain>,policy=<policy>[,segment=<number>]',
-            help='Level of domains, instead of a policy (repeat for a second '
-                 'one): see "group create"')
+        options.add_levels(
+            parser, 'Level of domains, instead of a policy (repeat for a '
+                    'second one): see "group create"')
         options.add_request_options(parser)
         identity.add_name_options(
             parser, 'project', 'Project (name or ID) that may reserve the '
                                'nodes', required=True)
         _add_expiry(parser)
         _add_description(parser)
-        parser.add_argument(
-            '--uuid', metavar='<uuid>',
-            help='Pool UUID (default: generated). Repeating a request with '
-                 'the same UUID returns the same pool')
+        options.add_uuid(parser, 'Pool UUID', 'pool')
         parser.add_argument(
             '--dry-run', action='store_true',
             help='Keep nothing; show the matching nodes, and why others do '
                  'not match')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        uuid = parsed_args.uuid or uuidutils.generate_uuid()
-        body = {'uuid': uuid, 'members': parsed_args.members,
-                **({'levels': parsed_args.levels} if parsed_args.levels
-                   else options.read_policy(parsed_args)),
-                'request': options.build_request_spec(self, parsed_args),
-                **identity.find_ids(self, parsed_args, 'project'),
-                **options.select_new_values(parsed_args, 'expires_at',
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        uuid = args.uuid or uuidutils.generate_uuid()
+        body = {'uuid': uuid, 'members': args.members,
+                **options.read_policy(args),
+                'request': options.build_request_spec(self, args),
+                **identity.find_ids(self, args, 'project'),
+                **options.select_new_values(args, 'expires_at',
                                             'description')}
-        if parsed_args.dry_run:
+        if args.dry_run:
             return create.show_dry_run(self, PATH, body, auth=auth)
         with client.report_lost_response(
                 self, 'pool', uuid, scope.add_option('pool show', auth),
@@ -132,72 +122,56 @@ class CreatePool(output.ShowOne):
             return _reserve_nodes(self, PATH, body, auth)
 
 
-class ListPool(output.Lister):
+def _format_cell(pool: client.Data, name: str) -> Any:
+    return {**pool, **pool['summary']}[name]
+
+
+class ListPool(commands.ListCommand):
     """List pools, the nodes that only one project may reserve."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    path, plural = 'reservations/pools', 'pools'
+    filters = ('node', 'marker', 'project')
+    columns = COLUMNS
+    format_cell = staticmethod(_format_cell)
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument('--node', metavar='<node>',
                             help='Only the pool of this node (name or UUID)')
         identity.add_name_options(
             parser, 'project', 'Only pools of this project (name or ID)')
-        client.add_paging(parser, 'uuid')
-        scope.add_all_projects(parser)
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.choose_auth(self, parsed_args, 'pools')
-        filters = {'node': parsed_args.node, 'marker': parsed_args.marker}
-        pools = suggestions.report_empty(self, client.read_list(
-            self, 'reservations/pools', {
-                **filters, **identity.find_ids(self, parsed_args, 'project')},
-            parsed_args.limit, auth=auth), 'pools', {
-                **filters, 'project': parsed_args.project}, auth=auth)
-        return output.format_headers(COLUMNS), (
-            [{**pool, **pool['summary']}[name] for name in COLUMNS]
-            for pool in pools)
+        super().add_arguments(parser)
 
 
-class ShowPool(output.ShowOne):
+class ShowPool(commands.ShowOne):
     """Show a pool with its nodes."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
         return _format_columns(self, suggestions.send_request(
-            self, 'GET', client.build_path(PATH, parsed_args.uuid), auth),
-            auth)
+            self, 'GET', client.build_path(PATH, args.uuid), auth), auth)
 
 
-class SetPool(output.Command):
+class SetPool(commands.Command):
     """Change the expiry or the description of a pool."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
         _add_expiry(parser).add_argument(
             '--no-expiry', action='store_true',
             help='Let the pool not expire')
         _add_description(parser)
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.make_patch(
-            options.select_values(parsed_args, 'expires_at', 'description')
-            | ({'expires_at': ''} if parsed_args.no_expiry else {}),
-            'expires_at', 'description', 'no_expiry')
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, 'expires_at', 'description',
+                                    no_expiry='expires_at')
         suggestions.send_request(
-            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
-            scope.find_auth(self, parsed_args), body=patch)
+            self, 'PATCH', client.build_path(PATH, args.uuid), auth,
+            body=patch)
 
 
-class DeletePool(output.EachCommand):
+class DeletePool(commands.EachCommand):
     """Delete pools. Reservations of their nodes stay."""
 
     argument = 'uuid', 'UUID of the pool'
@@ -225,12 +199,13 @@ def _suggest_node(cmd: command.Command, node: str,
         raise
 
 
-class _ChangeNodes(output.EachCommand):
+class _ChangeNodes(commands.EachCommand):
 
     argument = 'node', 'Node (name or UUID)'
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
+        super().add_arguments(parser)
 
     def change(self, ident: str, args: argparse.Namespace, auth: Any) -> str:
         with _suggest_node(self, ident, auth):
@@ -269,23 +244,19 @@ class RemovePoolNode(_ChangeNodes):
             self, 'DELETE', f'{path}/{client.quote_name(node)}', auth=auth)
 
 
-class ReplacePoolNode(output.ShowOne):
+class ReplacePoolNode(commands.ShowOne):
     """Replace a node of a pool by another one in the same domain.
 
     A reservation of the old node stays.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         _add_uuid(parser)
         parser.add_argument('node', metavar='<node>',
                             help='Node to remove (name or UUID)')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        auth = scope.find_auth(self, parsed_args)
-        with _suggest_node(self, parsed_args.node, auth):
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        with _suggest_node(self, args.node, auth):
             return _reserve_nodes(
-                self, _build_nodes_path(parsed_args.uuid),
-                {'replaces': parsed_args.node}, auth)
+                self, _build_nodes_path(args.uuid), {'replaces': args.node},
+                auth)

@@ -2,19 +2,20 @@
 """The command ``openstack baremetal reservation set``."""
 
 import argparse
+from typing import Any
 import urllib.parse
 
 from osc_lib import exceptions
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import commands
 from ironic_reservations.osc import compute_hosts
+from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
-from ironic_reservations.osc import output
-from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 
 
-class SetReservation(output.Command):
+class SetReservation(commands.Command):
     """Change a reservation.
 
     If the node is deployed or being deployed, the host can be changed under
@@ -23,29 +24,28 @@ class SetReservation(output.Command):
     requires the admin role in a project.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        reservation.add_argument(parser)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        lookup.add_argument(parser)
         options.add_changes(parser, *options.CHANGEABLE)
         parser.add_argument(
             '--force', action='store_true',
             help='Change the host without checking both hosts in Nova')
-        scope.add_all_projects(parser)
-        return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        patch = options.build_patch(parsed_args)
-        auth = (scope.find_full_auth(self) if parsed_args.host
-                else scope.find_auth(self, parsed_args))
-        row = reservation.find_reservation(
-            self, parsed_args.reservation,
-            (*reservation.IDENTIFIERS, 'host', 'state'), auth)
-        path = reservation.build_path(row)
-        if (parsed_args.host not in (None, row['host'])
-                and not parsed_args.force):
+    def choose_auth(self, args: argparse.Namespace) -> Any:
+        return (scope.find_full_auth(self) if args.host
+                else super().choose_auth(args))
+
+    def act(self, args: argparse.Namespace, auth: Any) -> None:
+        patch = options.build_patch(args, *options.CHANGEABLE,
+                                    no_expiry='expires_in')
+        row = lookup.find_reservation(
+            self, args.reservation, (*lookup.IDENTIFIERS, 'host', 'state'),
+            auth)
+        path = lookup.build_path(row)
+        if args.host not in (None, row['host']) and not args.force:
             if row['state'] != 'reserved':
                 with client.convert_nova_errors():
-                    self._check_move(row, parsed_args.host)
+                    self._check_move(row, args.host)
             if row['host'] is not None:
                 # The API changes it only if that host still holds it.
                 path += '?' + urllib.parse.urlencode({'host': row['host']})

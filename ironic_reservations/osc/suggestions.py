@@ -86,7 +86,7 @@ def suggest_all_projects(cmd: command.Command,
     try:
         yield
     except (*client.OUT_OF_SCOPE, exceptions.CommandError) as error:
-        # That of delete_each has a cause.
+        # That of EachCommand has a cause.
         if not isinstance(error.__cause__ or error, client.OUT_OF_SCOPE):
             raise
         with _ignore_errors():

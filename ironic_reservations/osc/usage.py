@@ -25,7 +25,7 @@ _Limits = tuple[dict[str, int], dict[tuple[str, str], int]]
 
 
 def list_usage(cmd: command.Command, reservations: Iterable[client.Data],
-               auth: Any) -> Iterator[tuple[Any, ...]]:
+               auth: Any) -> Iterator[client.Data]:
     """Yield rows of COLUMNS; the first of a project is for all classes.
 
     A project without reservations has rows only if it is the user's own.
@@ -49,11 +49,12 @@ def list_usage(cmd: command.Command, reservations: Iterable[client.Data],
                         auth)
     for project, name in sorted(numbers, key=str):
         node_class = name.removeprefix(f'{total}:')
-        yield (project, names.get(project),
-               output.Text(None, 'all') if name == total
-               else output.Text(node_class, node_class),
-               numbers[project, name],
-               limits.get((project, name), defaults.get(name)))
+        yield dict(zip(COLUMNS, (
+            project, names.get(project),
+            output.Text(None, 'all') if name == total
+            else output.Text(node_class, node_class),
+            numbers[project, name],
+            limits.get((project, name), defaults.get(name))), strict=True))
 
 
 def _read_names(cmd: command.Command, reference: access.AccessInfo | None,

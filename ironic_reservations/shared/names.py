@@ -12,6 +12,7 @@ from typing import Any
 
 import os_resource_classes as orc
 
+from ironic_reservations.shared import extra_specs
 from ironic_reservations.shared import resources
 from ironic_reservations.shared import spelling
 
@@ -42,17 +43,15 @@ def list_requirements(spec: dict[str, Any]) -> list[tuple[str, str]]:
     specs = {**spec.get('image', {}).get('properties', {}),
              **spec.get('extra_specs', {})}
     for key, value in specs.items():
-        group, _, name = key.removeprefix('reservations:').partition(':')
-        if group.startswith('resources') and name.startswith('CUSTOM_'):
-            pairs += [('resource class', name)] * (
-                str(value) != '0' and not resources.is_blazar_class(name))
-        elif group.startswith('trait'):
-            pairs += [('trait', name)] * (value != 'forbidden')
-        elif group == 'capabilities':
-            texts = ([f'{name}:{value}'] if name
-                     else map(str.strip, str(value).split(',')))
-            for text in texts:
-                pairs += _list_capability(*text.partition(':')[::2])
+        for kind, name, text in extra_specs.read_constraints(key, str(value)):
+            if kind == 'resource_class' and text != '0':
+                name = key.partition(':')[2]
+                pairs += [('resource class', name)] * (
+                    not resources.is_blazar_class(name))
+            elif kind == 'trait' and text != 'forbidden':
+                pairs.append((kind, name))
+            elif kind == 'capability':
+                pairs += _list_capability(name, (text or '').rstrip())
     return list(dict.fromkeys(pairs))
 
 

@@ -14,9 +14,11 @@ import shutil
 import sys
 
 import jsonschema_rs
+from openstack import resource
 import pytest
 from schemathesis import openapi as schemathesis
 
+from ironic_reservations import sdk
 from ironic_reservations.api import errors
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
@@ -212,3 +214,39 @@ def test_patterns_are_those_of_ecmascript(pattern):
     """They compile without Python, and mean the same there."""
     assert jsonschema_rs.Draft202012Validator({'pattern': pattern})
     assert not re.search(r'\\[AZ]|\(\?[ims]', pattern)
+
+
+RESOURCES = [value for value in vars(sdk).values()
+             if isinstance(value, type)
+             and issubclass(value, resource.Resource) and value.base_path]
+
+
+def list_own_keys(schema):
+    """Return the properties of the object that a schema describes."""
+    parts = [part for key in ('allOf', 'anyOf', 'oneOf')
+             for part in schema.get(key, ())]
+    if '$ref' in schema:
+        parts.append(DOCUMENT['components']['schemas'][
+            schema['$ref'].rpartition('/')[2]])
+    return {*schema.get('properties', {})}.union(*map(list_own_keys, parts))
+
+
+@pytest.mark.parametrize('cls', RESOURCES)
+def test_sdk_has_all_keys(cls):
+    path = f'/v1{cls.base_path}'
+    schemas = [checks.SCHEMAS[path, 'get', '200']['properties'][
+        cls.resources_key]['items']]
+    if cls.allow_create:
+        schemas += [body_schema(find(path, 'POST')['requestBody']['content']),
+                    checks.SCHEMAS[path, 'post', '201']]
+    # All resources of the SDK have an ID and a name.
+    assert {*cls._body_mapping()} == {'id', 'name'}.union(
+        *map(list_own_keys, schemas))
+
+
+@pytest.mark.parametrize('cls', RESOURCES)
+def test_sdk_has_all_query_parameters(cls):
+    assert {*cls._query_mapping._mapping} == {
+        parameter['name']
+        for parameter in find(f'/v1{cls.base_path}', 'GET')['parameters']
+        if parameter.get('in') == 'query'}

@@ -34,6 +34,8 @@ PREFIXES = {
     'ironic_reservations.api.markers': [''],
     'ironic_reservations.horizon.api': [''],
     'ironic_reservations.horizon.forms': ['', 'a', 'a='],
+    'ironic_reservations.shared.extra_specs': [
+        'resources', 'trait', 'reservations:trait:', 'capabilities:'],
     'ironic_reservations.shared.names': ['', 's'],
     'ironic_reservations.osc.units': ['', '1'],
     'ironic_reservations.shared.text': ['', '2030-12-31T18:00:00.'],
