@@ -27,7 +27,8 @@ FIELDS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'project_id',
 #: Attributes of a notice in a notification, which also has the project and the
 #: instance for which the node is reserved, and whether the project sees it.
 NOTICE_FIELDS = ('uuid', 'kind', 'cordon', 'state', 'overdue', 'node_uuid',
-                 'node_name', 'scheduled_at', 'created_by', 'created_at', 'updated_at',
+                 'node_name', 'scheduled_at', 'created_by', 'created_at',
+                 'updated_at',
                  *(field.name for type_ in (
                      values.NoticeTimes, values.NoticeTexts)
                    for field in dataclasses.fields(type_)))

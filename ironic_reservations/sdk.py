@@ -154,7 +154,7 @@ class Notice(_Row):
     resources_key = 'notices'
     base_path = '/reservations/notices'
     _query_mapping = resource.QueryParameters(
-        'uuid', 'node', 'kind', 'state', 'ticket')
+        'uuid', 'node', 'kind', 'state', 'ticket', 'overdue', 'project_id')
 
     #: ``id`` is the same.
     uuid = resource.Body('uuid', alternate_id=True)
@@ -166,14 +166,24 @@ class Notice(_Row):
     state = resource.Body('state')
     node_uuid = resource.Body('node_uuid')
     node_name = resource.Body('node_name')
-    #: ISO 8601 with a time zone; also ``ends_at``, which may be None.
+    #: Whether it is open, and ``due_at`` has passed.
+    overdue = resource.Body('overdue', type=bool)
+    #: ISO 8601 with a time zone, as the following times, which may be None.
     starts_at = resource.Body('starts_at')
+    #: When the work should be done; it closes nothing.
+    due_at = resource.Body('due_at')
+    #: Until when the project that has the node may postpone ``starts_at``.
+    latest_start = resource.Body('latest_start')
+    #: When a project has chosen ``starts_at``.
+    scheduled_at = resource.Body('scheduled_at')
     ends_at = resource.Body('ends_at')
     category = resource.Body('category')
     description = resource.Body('description')
     ticket = resource.Body('ticket')
     #: What was done.
     action = resource.Body('action')
+    #: ID of the project that has reported it, if the caller may see it.
+    project_id = resource.Body('project_id')
     #: ID of the user, if the caller may see it.
     created_by = resource.Body('created_by')
 
@@ -568,7 +578,8 @@ class Proxy(proxy.Proxy):
     def notices(self, **query: Any) -> Iterator[Notice]:
         """Yield notices, including closed ones.
 
-        :param query: ``uuid``, ``node``, ``kind``, ``state`` and ``ticket``.
+        :param query: ``uuid``, ``node``, ``kind``, ``state``, ``ticket``,
+            ``overdue`` and ``project_id``.
         """
         return self._list(Notice, **query)
 
@@ -592,6 +603,18 @@ class Proxy(proxy.Proxy):
             f'{Notice.base_path}/{_get_uuid(notice)}',
             json=_make_patch(**changes),
             params={} if node is _ANY else _check_filters({'node': node})))
+
+    def schedule_notices(self, notice: Notice | str,
+                         at: str | dict[str, int] = 'now', node: str = _ANY
+                         ) -> builtins.list[Notice]:
+        """Choose when planned notices with ``latest_start`` begin.
+
+        For the project that has the nodes; see ``update_notices``.
+
+        :param at: a time with a time zone, ``{'in': 600}`` or ``now``.
+        :returns: those that were moved.
+        """
+        return self.update_notices(notice, node, starts_at=at)
 
     def close_notices(self, notice: Notice | str, node: str = _ANY,
                       **changes: Any) -> builtins.list[Notice]:

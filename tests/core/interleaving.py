@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 
-from ironic_reservations.api import errors
 from ironic_reservations import conf
+from ironic_reservations.api import errors
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles

@@ -246,7 +246,8 @@ def test_two_changes_of_a_notice(fleet, monkeypatch):
             others.pop()()
             fleet.set_node(node_id, updated_at=None)
 
-    monkeypatch.setattr(notice_updates, '_check_change', check_before_the_other)
+    monkeypatch.setattr(notice_updates, '_check_change',
+                        check_before_the_other)
     update(name, starts_at=from_now(-1))
     assert fleet[node_id].updated_at is not None
 
