@@ -359,6 +359,8 @@ def test_mails(start_notifying, pool, node_class, mails, monkeypatch):
         sender='ironic@example.com', host='127.0.0.1',
         port=mails.server_address[1]), find_address)
     with start_notifying(driver='messagingv2', url='fake://') as service:
+        # As in the example, and as notifications do when they are first sent.
+        oslo_messaging.set_transport_defaults('ironic')
         listener = oslo_messaging.get_notification_listener(
             oslo_messaging.get_notification_transport(conf.CONF),
             [oslo_messaging.Target(topic=topic) for topic
