@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access lines, events in the log and on the message bus, and the audit."""
 
+import datetime
 import email
 import email.policy
 import json
+import operator
 import pathlib
 import queue
 import random
@@ -341,12 +343,27 @@ def mails():
         server.shutdown()
 
 
-def test_mails(start_notifying, pool, node_class, mails, monkeypatch):
-    """The example sends them to projects that may see the notices."""
+@pytest.fixture
+def make_mailer(mails, monkeypatch, tmp_path):
+    """Return a function that makes the example's mailer from find_address.
+
+    It records its mails in the file "deliveries".
+    """
     example = types.SimpleNamespace(**runpy.run_path(
         pathlib.Path(__file__).parents[2]
         / 'doc/source/examples/notices_mail.py'))
     monkeypatch.setattr(example.Mailer, 'pause', 0)
+    return lambda find_address, **options: example.Mailer(
+        types.SimpleNamespace(**{
+            'sender': 'ironic@example.com', 'host': '127.0.0.1',
+            'port': mails.server_address[1],
+            'deliveries': tmp_path / 'deliveries', **options}), find_address)
+
+
+def test_mails(start_notifying, pool, node_class, mails, make_mailer,
+               tmp_path):
+    """The example sends them to projects that may see the notices."""
+    start = datetime.datetime.now(datetime.UTC)
     attempts = iter([ConnectionError('Keystone is down')])
 
     def find_address(project_id):
@@ -355,10 +372,10 @@ def test_mails(start_notifying, pool, node_class, mails, monkeypatch):
         return {'a': 'a@example.com', 'c': 'refused@example.com'}.get(
             project_id)
 
-    mailer = example.Mailer(types.SimpleNamespace(
-        sender='ironic@example.com', host='127.0.0.1',
-        port=mails.server_address[1]), find_address)
+    mailer = make_mailer(find_address)
     with start_notifying(driver='messagingv2', url='fake://') as service:
+        # As in the example, and as notifications do when they are first sent.
+        oslo_messaging.set_transport_defaults('ironic')
         listener = oslo_messaging.get_notification_listener(
             oslo_messaging.get_notification_transport(conf.CONF),
             [oslo_messaging.Target(topic=topic) for topic
@@ -401,6 +418,53 @@ def test_mails(start_notifying, pool, node_class, mails, monkeypatch):
                        if 'maintenance' in mail['Subject'])
     assert {'category: disk', f'instance_uuid: {holds[0]["instance_uuid"]}'
             } <= {*maintenance.get_content().splitlines()}
+    # Only what the server has accepted is recorded.
+    deliveries = [json.loads(line) for line in
+                  (tmp_path / 'deliveries').read_text().splitlines()]
+    for delivery in deliveries:
+        assert start < datetime.datetime.fromisoformat(
+            delivery.pop('delivered_at')) < datetime.datetime.now(datetime.UTC)
+    common = {'address': 'a@example.com', 'project_id': 'a',
+              'node_uuid': holds[0]['node_uuid']}
+    assert sorted(deliveries, key=operator.itemgetter('kind')) == [
+        {**common, 'uuid': report, 'kind': 'fault', 'state': 'open'},
+        *[{**common, 'uuid': notice, 'kind': 'maintenance',
+           'state': 'planned'}] * 2]
+
+
+NOTICE = {
+    'uuid': str(uuid.uuid4()), 'node_uuid': str(uuid.uuid4()),
+    'node_name': 'gpu-1', 'kind': 'maintenance', 'state': 'planned',
+    'starts_at': '2099-01-01T00:00:00Z', 'due_at': None,
+    'latest_start': '2099-01-15T00:00:00Z', 'ends_at': None, 'category': None,
+    'description': 'New firmware', 'ticket': None, 'action': None,
+    'project_id': 'a', 'instance_uuid': None, 'is_shown_to_project': True}
+
+
+@pytest.mark.parametrize(('change', 'is_offered'), [
+    ({}, True), ({'latest_start': None}, False), ({'state': 'open'}, False)])
+def test_mail_offers_another_time(mails, make_mailer, change, is_offered):
+    mailer = make_mailer(lambda project_id: 'a@example.com')
+    assert mailer.info(None, None, None, {
+        'ironic_object.data': NOTICE | change}, None) is None
+    content = mails.mails.get(timeout=10).get_content().splitlines()
+    assert 'description: New firmware' in content
+    assert (content[-2:] == [
+        f'    openstack baremetal reservation notice schedule '
+        f'{NOTICE["uuid"]} \\',
+        f'        --node {NOTICE["node_uuid"]} --at TIME']) == is_offered
+    assert ('latest_start: 2099-01-15T00:00:00Z' in content) == (
+        'latest_start' not in change)
+
+
+def test_mail_that_is_not_recorded(mails, make_mailer, caplog, tmp_path):
+    """It is not sent again, unlike one that the server has not accepted."""
+    mailer = make_mailer(lambda project_id: 'a@example.com',
+                         deliveries=tmp_path / 'no-such-folder' / 'file')
+    assert mailer.info(None, None, None, {
+        'ironic_object.data': NOTICE}, None) is None
+    assert mails.mails.get(timeout=10)
+    assert 'is not recorded: [Errno 2]' in caplog.text
 
 
 def test_events_of_pools(bus, pool, node_class, log):

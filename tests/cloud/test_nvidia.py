@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripts for NVIDIA's suite print what its documentation describes."""
 
+import json
 import types
 
 import pytest
@@ -12,6 +13,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 EVENT = {'machine_id', 'status', 'message', 'category', 'action', 'ticket_id',
          'opened_at', 'updated_at', 'starts_at', 'closed_at'}
 NOTIFICATION = {'machine_id', 'type', 'message', 'notified_at'}
+MAILED_AT = '2098-12-31T00:00:00+00:00'
 FUTURE = '2099-01-01T00:00:00Z'
 
 
@@ -133,12 +135,32 @@ def test_health(machines, run_script):
         'status': 'Degraded', 'unhealthy_hosts': [machines.bad]}]}
 
 
-def test_break_fix(machines, reservations, run_script):
+def test_return(cloud, no_notices, reservations, run_script):
+    """An operator cordons the machine, and the project deletes its server."""
+    server, = cloud.boot_active(1, by=cloud.demo)
+    machine = reservations.show(server)
+    assert run_script('return_node_maintenance', 'demo', '--instance-id',
+                      server, '--operator-cloud', 'system')['operation'] == {
+        'requested': True, 'accepted': True, 'instance_deleted': True,
+        'machine_quarantined': True, 'instance_id': server,
+        'machine_id': machine.node_uuid}
+    assert not cloud.servers()
+
+    def assert_only_cordoned():
+        """The machine is clean, and nothing but the cordon keeps it back."""
+        assert {row['by'] for row in reservations.dry_run(
+            candidate_nodes=[machine.node_uuid])['explanation']['eliminated']
+        } == {'candidate_nodes', 'cordoned'}
+
+    eventually(assert_only_cordoned)
+
+
+def test_break_fix(machines, reservations, run_script, tmp_path):
     rack = {machines.good, machines.bad}
-    assert run_script('return_node_maintenance', 'demo', '--machine-id',
+    assert run_script('report_node_repair', 'demo', '--machine-id',
                       machines.bad)['operation'] == {
-        'requested': True, 'accepted': True, 'machine_id': machines.bad,
-        'maintenance_mode': False}
+        'requested': True, 'repair_state_observed': True, 'restored': True,
+        'node_id': machines.bad}
     operation = run_script('return_rack_maintenance', 'demo', '--rack-id',
                            'r2')['operation']
     assert set(operation.pop('machine_ids')) == rack
@@ -152,19 +174,28 @@ def test_break_fix(machines, reservations, run_script):
     assert (entry['status'], entry['action']) == ('closed', 'Only a test')
     assert entry['opened_at'] <= entry['updated_at'] <= entry['closed_at']
     # What the operator announces reaches the project that has the machine.
-    for kind, times in (('maintenance', {'starts_at': FUTURE}), ('fault', {}),
-                        ('retirement', {'starts_at': FUTURE})):
-        reservations.create_notices(kind, by={'capability:rack': 'r2'},
-                                    description=kind, ticket='T-1', **times)
-    for script, key, name, more in (
+    deliveries = tmp_path / 'deliveries'
+    with open(deliveries, 'w') as file:
+        for kind, times in (
+                ('maintenance', {'starts_at': FUTURE}), ('fault', {}),
+                ('retirement', {'starts_at': FUTURE})):
+            for notice in reservations.create_notices(
+                    kind, by={'capability:rack': 'r2'}, description=kind,
+                    ticket='T-1', **times):
+                # What the example of mails records.
+                print(json.dumps({
+                    'delivered_at': MAILED_AT, 'uuid': notice.uuid,
+                    'node_uuid': notice.node_uuid,
+                    'project_id': machines.project}), file=file)
+    for script, key, name, more, *args in (
             ('query_maintenance_events', 'events', 'maintenance', EVENT),
             ('query_retirement_notices', 'notices', 'retirement',
              EVENT | {'retire_after'}),
             ('query_planned_notifications', 'notifications', 'maintenance',
-             NOTIFICATION),
+             NOTIFICATION | {'window_start'}, '--deliveries', deliveries),
             ('query_failure_notifications', 'notifications', 'fault',
-             NOTIFICATION)):
-        result = run_script(script, 'demo')
+             NOTIFICATION | {'detected_at'}, '--deliveries', deliveries)):
+        result = run_script(script, 'demo', *map(str, args))
         rows = [row for row in result.pop(key) if row['message'] == name]
         assert {row['machine_id'] for row in rows} == rack
         for row in rows:
@@ -181,6 +212,6 @@ def test_break_fix(machines, reservations, run_script):
     assert operation['node_removed_from_pool']
     assert operation['machine_id'] == machines.bad
     # The project no longer has it.
-    result = run_script('return_node_maintenance', 'demo', '--machine-id',
+    result = run_script('report_node_repair', 'demo', '--machine-id',
                         machines.bad, status=1)
-    assert 'nodes.0' in result['error']
+    assert 'is not reserved' in result['error']

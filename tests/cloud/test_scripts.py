@@ -127,6 +127,24 @@ def test_node_without_the_filter(without_filter):
 
 
 @pytest.mark.long
+def test_machines_of_another_system(cloud, reservations):
+    """Ironic shows it those of its project, which others can leave out."""
+    node = cloud.nodes()[-1]
+    project = cloud.demo.current_project_id
+    cloud.act('baremetal', 'node', 'set', '--owner', project, node.id,
+              user='system')
+    try:
+        assert [row.id for row in cloud.demo.baremetal.nodes()] == [node.id]
+        for ownership, number in ('any', 1), ('project_or_none', 0):
+            assert reservations.dry_run(
+                candidate_nodes=[node.id], project_id=uuid.uuid4().hex,
+                ownership=ownership)['matching_nodes'] == number
+    finally:
+        cloud.act('baremetal', 'node', 'unset', '--owner', node.id,
+                  user='system')
+
+
+@pytest.mark.long
 def test_machine_of_a_server(cloud):
     """Hypervisors are compute hosts; reservations name the machine."""
     server = cloud.create()

@@ -7,7 +7,9 @@ It reads the notifications of notices from the message bus. The address of a
 project is its property "email" in Keystone; without one, it gets no mail.
 """
 
+import datetime
 from email import message
+import json
 import logging
 import smtplib
 import sys
@@ -26,10 +28,21 @@ OPTIONS = [
                     'versioned_notifications_topics of ironic.conf.'),
     cfg.StrOpt('sender', required=True, help='Address of the sender.'),
     cfg.StrOpt('host', default='localhost', help='SMTP server.'),
-    cfg.PortOpt('port', default=25, help='Port of the SMTP server.')]
+    cfg.PortOpt('port', default=25, help='Port of the SMTP server.'),
+    cfg.StrOpt('deliveries',
+               help='File that gets a line of JSON for each mail that the '
+                    'SMTP server has accepted.')]
 
-TEXTS = ('starts_at', 'ends_at', 'category', 'description', 'ticket',
-         'action', 'instance_uuid')
+TEXTS = ('starts_at', 'due_at', 'latest_start', 'ends_at', 'category',
+         'description', 'ticket', 'action', 'instance_uuid')
+
+SCHEDULE = '''
+If your server or your pool has the machine, you can choose another time, at
+the latest {latest_start}:
+
+    openstack baremetal reservation notice schedule {uuid} \\
+        --node {node_uuid} --at TIME
+'''
 
 
 class Mailer:
@@ -55,6 +68,7 @@ class Mailer:
             if notice['is_shown_to_project'] and (
                     address := self._find_address(notice['project_id'])):
                 self._send(address, notice)
+                self._record(address, notice)
         except (OSError, exceptions.SDKException) as error:
             # SMTP's codes from 500 on are final.
             if max((getattr(error, 'smtp_code', 0), *(
@@ -72,10 +86,29 @@ class Mailer:
         mail['Subject'] = '{}: {} is {}'.format(
             notice['node_name'] or notice['node_uuid'], notice['kind'],
             notice['state'])
-        mail.set_content(''.join(
-            f'{name}: {notice[name]}\n' for name in TEXTS if notice[name]))
+        content = ''.join(f'{name}: {notice[name]}\n' for name in TEXTS
+                          if notice.get(name))
+        if notice['state'] == 'planned' and notice.get('latest_start'):
+            content += SCHEDULE.format(**notice)
+        mail.set_content(content)
         with smtplib.SMTP(self._conf.host, self._conf.port) as server:
             server.send_message(mail)
+
+    def _record(self, address, notice):
+        if self._conf.deliveries is None:
+            return
+        line = json.dumps({
+            'delivered_at': datetime.datetime.now(datetime.UTC).isoformat(),
+            'address': address,
+            **{name: notice[name] for name in (
+                'uuid', 'node_uuid', 'project_id', 'kind', 'state')}})
+        try:
+            with open(self._conf.deliveries, 'a', encoding='utf-8') as file:
+                file.write(f'{line}\n')
+        except OSError as error:
+            # Without this, the mail would be sent again and again.
+            LOG.error('The mail of notice %s to %s is not recorded: %s',
+                      notice['uuid'], address, error)
 
 
 def main():

@@ -20,11 +20,22 @@ DOMAIN = 'capability:rack'
 REFUSED_HEALTH = {'Critical'}
 
 
+class Skip(Exception):
+    """The step cannot be tried here, for the reason that the text gives."""
+
+
+def connect(cloud):
+    """Return a Connection to a cloud in clouds.yaml."""
+    conn = openstack.connect(cloud=cloud)
+    sdk.add_to(conn)
+    return conn
+
+
 def run(step, *options):
     """Run a step, print its result as JSON, and exit.
 
     :param step: called with a Connection and the arguments; returns the keys
-        that the suite documents.
+        that the suite documents. It may raise Skip.
     :param options: names of required arguments.
     """
     parser = argparse.ArgumentParser(description=step.__doc__)
@@ -34,11 +45,12 @@ def run(step, *options):
     args = parser.parse_args()
     result = {'success': False, 'platform': 'openstack'}
     try:
-        conn = openstack.connect(cloud=args.cloud)
-        sdk.add_to(conn)
-        result |= {**step(conn, args), 'success': True}
+        result |= {**step(connect(args.cloud), args), 'success': True}
+    except Skip as reason:
+        result |= {'success': True, 'skipped': True,
+                   'skip_reason': str(reason)}
     except (exceptions.SDKException, ksa_exceptions.ClientException,
-            ValueError) as error:
+            OSError, ValueError) as error:
         result['error'] = str(error)
     print(json.dumps(result, indent=2))
     sys.exit(0 if result['success'] else 1)
@@ -85,14 +97,28 @@ def describe_event(notice):
         'closed_at': notice.ends_at if notice.state == 'closed' else None}
 
 
-def describe_notification(notice, name):
-    """Return a notice as a notification of the project.
+def list_notifications(conn, path, name, **query):
+    """Yield each notice that was mailed to the project, and its notification.
 
+    :param path: file in which notices_mail.py has recorded its mails.
     :param name: type of the notification.
+    :param query: filters of the notices.
     """
-    return {'machine_id': notice.node_uuid, 'type': name,
-            'message': notice.description or '',
-            'notified_at': notice.created_at}
+    deliveries = {}
+    with open(path, encoding='utf-8') as lines:
+        for delivery in map(json.loads, lines):
+            if delivery['project_id'] == conn.current_project_id:
+                # The first mail counts.
+                deliveries.setdefault(
+                    (delivery['uuid'], delivery['node_uuid']),
+                    delivery['delivered_at'])
+    for notice in conn.baremetal_reservations.notices(**query):
+        key = notice.uuid, notice.node_uuid
+        if key in deliveries:
+            yield notice, {
+                'machine_id': notice.node_uuid, 'type': name,
+                'message': notice.description or '',
+                'notified_at': deliveries[key]}
 
 
 def is_healthy(maintenance, health, notices):

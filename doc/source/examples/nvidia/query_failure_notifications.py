@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BFX06-01: list the failures that are announced to a project."""
+"""BFX06-01: list the failures that were mailed to a project."""
 
 import _common
 
@@ -10,9 +10,10 @@ def list_notifications(conn, args):
     A project does not see who has created the notices of others.
     """
     return {'notification_channel_observable': True, 'notifications': [
-        _common.describe_notification(notice, 'node_failure')
-        for notice in conn.baremetal_reservations.notices(
-            kind='fault') if notice.created_by is None]}
+        {**notification, 'detected_at': notice.created_at}
+        for notice, notification in _common.list_notifications(
+            conn, args.deliveries, 'node_failure', kind='fault')
+        if notice.created_by is None]}
 
 
-_common.run(list_notifications)
+_common.run(list_notifications, 'deliveries')
