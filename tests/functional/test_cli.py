@@ -2,7 +2,7 @@
 """The real openstack command against a real Ironic, Nova and Glance.
 
 Options and output are tested in tests/api/test_cli.py, test_options.py and
-test_cli_failures.py, audits of pools in tests/api/test_cli_audit.py,
+test_cli_failures.py, audits of pools in test_audit.py,
 overridden flavors in tests/unit/test_flavors.py, and lookups in Keystone in
 test_keystone.py here.
 """

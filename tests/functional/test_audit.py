@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit without Nova: nodes of pools, and expired reservations.
-
-tests/functional/test_cli.py reads the lists of a real Ironic.
-"""
+"""The audit of a real Ironic: nodes of pools, and expired reservations."""
 
 import json
 from unittest import mock
 import uuid
 
 import pytest
-import webob
-import webob.dec
-import webob.exc
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc.audit import command as audit
 from ironic_reservations.osc.audit import reader
-from tests.common import application
 from tests.common import command
 from tests.common import contract
 from tests.common import service
@@ -32,30 +25,13 @@ def fleet(ironic):
 
 
 @pytest.fixture
-def run_audit(ironic, start, monkeypatch):
-    """Return a function that runs the audit."""
+def run_audit(ironic, monkeypatch):
+    """Return a function that runs the audit in this process."""
     monkeypatch.setattr(audit, 'PAUSE', 0)
 
-    @webob.dec.wsgify
-    def list_resources(request):
-        """Answer as Ironic, of whose lists only that of nodes has members."""
-        columns = request.GET.get('fields')
-        if not columns:
-            return webob.exc.HTTPNotFound()
-        name = request.path.rpartition('/')[2]
-        rows = ironic.execute(
-            f'SELECT {columns} FROM nodes' + ' WHERE instance_uuid IS NULL' * (
-                'associated' in request.GET)) if name == 'nodes' else []
-        members = [dict(row._mapping) for row in rows]
-        for member in members:
-            if 'instance_info' in member:
-                member['instance_info'] = json.loads(member['instance_info'])
-        return webob.Response(json_body={name: members})
-
     def run(*args):
-        with start({}, list_resources) as app:
-            return command.run(app.url, 'baremetal', 'reservation', 'audit',
-                               *args)
+        return command.run(ironic.url, 'baremetal', 'reservation', 'audit',
+                           *args)
     return run
 
 
@@ -104,14 +80,13 @@ def test_instance_in_a_pool(ironic, fleet, find):
     assert (row['Kind'], row['Node']) == ('unknown-instance', node.name)
 
 
-def test_dedicated_nodes(ironic, start, find):
+def test_dedicated_nodes(ironic, find):
     """They match only dry runs that require their traits."""
     both = ['CUSTOM_DEDICATED_A', 'CUSTOM_DEDICATED_B']
     traits = [[], both[:1], both, both]
-    with application.set_options({'reservations': {
-            'dedicated_traits': ['CUSTOM_DEDICATED_*']}}), ironic.fleet(*(
-                {'name': f'dedicated-{number}', 'resource_class': CLASS,
-                 'traits': traits[number]} for number in range(4))) as nodes:
+    with ironic.fleet(*({'name': f'dedicated-{number}',
+                         'resource_class': CLASS, 'traits': traits[number]}
+                        for number in range(4))) as nodes:
         for node, required in zip(nodes[:3], traits[:3], strict=True):
             hold = ironic.create(
                 candidate_nodes=[node.id], expires_in=3600, extra_specs={
