@@ -185,6 +185,10 @@ def _schedule(run: transaction.Run, present: list[values.Notice],
              if authority.has_machine(node)}
     own = [notice for notice in present if notice.node_id in nodes]
     if not own:
+        if not run.tries:
+            # It may have lost the nodes, and so the view of the notices, since
+            # these were read.
+            raise transaction.ConcurrentChange()
         raise exception.NotAuthorized(
             'Only operators and the owner of the node may change this notice; '
             'a project may move its starts_at while the node carries its '
