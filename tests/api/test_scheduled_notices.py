@@ -371,8 +371,8 @@ def test_schedule_now(tenant, now):
     after, = schedule(tenant, before, now)
     assert after['state'] == 'open'
     assert after['scheduled_at'] == after['starts_at']
-    moved, due, _, end = subtract(after, before)
-    assert (due, end) == (None, moved) and -HOUR - 1 <= moved <= 60 - HOUR
+    shift, due, _, end = subtract(after, before)
+    assert (due, end) == (None, shift) and -HOUR - 1 <= shift <= 60 - HOUR
     assert get_node(tenant, 'free-2') == row
     assert 'open' in schedule(tenant, before, 'now', 409)
 
@@ -434,8 +434,8 @@ def test_node_that_is_only_reserved(tenant):
     notice = plan(tenant, 'of-b-2', 'free-2')
     assert 'server' in schedule(tenant, notice, 'now', 403, node='of-b-2')
     # Of all notices, only that of the server moves.
-    moved, = schedule(tenant, notice, 'now')
-    assert moved['node_name'] == 'free-2'
+    other, = schedule(tenant, notice, 'now')
+    assert other['node_name'] == 'free-2'
     assert see(tenant, state='planned') == [
         row for row in see(tenant) if row['node_name'] == 'of-b-2']
 
@@ -553,9 +553,9 @@ def test_notices_of_several_projects(tenant):
     deploy(tenant, 'leased-to-a-1')
     deploy(tenant, 'of-b-2', 'b')
     notice = plan(tenant, 'free-2', 'leased-to-a-1', 'of-b-2')
-    moved = schedule(tenant, notice, {'in': 2 * HOUR})
-    assert {row['node_name'] for row in moved} == {'free-2', 'leased-to-a-1'}
-    assert len({tuple(get_times(row)) for row in moved}) == 1
+    rows = schedule(tenant, notice, {'in': 2 * HOUR})
+    assert {row['node_name'] for row in rows} == {'free-2', 'leased-to-a-1'}
+    assert len({tuple(get_times(row)) for row in rows}) == 1
     other, = see(tenant, node='of-b-2')
     assert (other['starts_at'], other['scheduled_at']) == (
         notice['starts_at'], None)
@@ -581,8 +581,8 @@ def test_notices_with_different_times(tenant):
     after = schedule(tenant, notice, {'in': 4 * HOUR})
     assert after[0]['starts_at'] == after[1]['starts_at']
     for one, other in zip(after, before, strict=True):
-        moved, *others = subtract(one, other)
-        assert others == [moved, 0, moved]
+        shift, *others = subtract(one, other)
+        assert others == [shift, 0, shift]
     # One opens soon.
     set_time(tenant, 'starts_at', 200, 'free-2')
     before = see(tenant)
@@ -596,10 +596,10 @@ def test_notices_with_different_times(tenant):
 def test_only_some_can_be_moved(tenant, changes):
     deploy(tenant, 'leased-to-a-1')
     notice = plan(tenant, 'free-2', 'leased-to-a-1')
-    fixed, = patch(tenant, notice, node='free-2', **changes)
-    moved, = schedule(tenant, notice, 'now')
-    assert moved['node_name'] == 'leased-to-a-1'
-    assert see(tenant, node='free-2') == [fixed]
+    first, = patch(tenant, notice, node='free-2', **changes)
+    other, = schedule(tenant, notice, 'now')
+    assert other['node_name'] == 'leased-to-a-1'
+    assert see(tenant, node='free-2') == [first]
     schedule(tenant, notice, 'now', 409)
 
 

@@ -29,7 +29,11 @@ pytestmark = pytest.mark.on('sqlite', 'server')
 TENANT = targets.Authority(
     lambda target: False, lambda target: True, fleets.reach('p'))
 
+#: The first write of a schedule with a cordon, the second read of each one, and
+#: the first write of a project's cordon. SQLite lets nobody write after these.
 TOUCH = 'UPDATE nodes SET updated_at'
+READ_NODES = 'SELECT nodes.id, nodes.uuid, nodes.name, nodes.owner'
+WRITE_PROJECT = 'UPDATE reservations_projects'
 REPORTS = 16
 
 
@@ -150,7 +154,7 @@ def lose(fleet, node_id):
 
 def test_machine_that_is_lost_before_a_report(fleet):
     node_id, = deliver(fleet)
-    with fleet.before(TOUCH, lambda: lose(fleet, node_id)):
+    with fleet.before(WRITE_PROJECT, lambda: lose(fleet, node_id)):
         with pytest.raises(exception.InvalidInput):
             report(fleet, node_id)
     assert read(fleet) == []
@@ -159,7 +163,7 @@ def test_machine_that_is_lost_before_a_report(fleet):
 def test_machine_that_is_lost_before_its_cordon(fleet):
     node_id, = deliver(fleet)
     name = report(fleet, node_id, cordon=False)[0].uuid
-    with fleet.before(TOUCH, lambda: lose(fleet, node_id)):
+    with fleet.before(WRITE_PROJECT, lambda: lose(fleet, node_id)):
         with pytest.raises(exception.NotAuthorized):
             cordon(name)
     assert not read(fleet)[0].cordon
@@ -178,9 +182,9 @@ def test_machine_that_is_lost_before_its_notice_moves(fleet):
 # A notice that changes between read and write
 
 def before_write(fleet, is_cordon, action):
-    """Run an action between the reads of a request and its first write."""
-    return fleet.before(TOUCH if is_cordon else 'UPDATE reservations_notices',
-                        action)
+    """Run an action between the first read of a schedule and its first write.
+    """
+    return fleet.before(TOUCH if is_cordon else READ_NODES, action)
 
 
 @pytest.mark.parametrize('is_cordon', [True, False])
@@ -225,10 +229,10 @@ def test_change_of_an_operator_stays(fleet, is_cordon, changes):
     [row] = read(fleet)
     assert row.cordon == changes.get('cordon', is_cordon)
     assert row.scheduled_at is not None
-    moved = row.starts_at - changes.get('starts_at', first.starts_at)
+    shift = row.starts_at - changes.get('starts_at', first.starts_at)
     for column in 'due_at', 'ends_at':
         assert getattr(row, column) == (
-            None if column in changes else getattr(first, column) + moved)
+            None if column in changes else getattr(first, column) + shift)
 
 
 @pytest.mark.parametrize('is_cordon', [True, False])
@@ -236,7 +240,8 @@ def test_operator_comes_second(fleet, is_cordon):
     """Its time stays, and nothing says that a project has chosen it."""
     name = plan(fleet, *deliver(fleet), cordon=is_cordon)
     start = from_now(1800)
-    with before_write(fleet, is_cordon, lambda: schedule(name, HOUR / 4)):
+    with fleet.before(TOUCH if is_cordon else 'UPDATE reservations_notices',
+                      lambda: schedule(name, HOUR / 4)):
         update(name, starts_at=start)
     [row] = read(fleet)
     assert (row.starts_at, row.scheduled_at) == (start, None)
@@ -295,7 +300,8 @@ def test_schedule_changes_its_node(fleet, start):
     first, second = deliver(fleet, 2)
     plan(fleet, second)
     name = plan(fleet, first)
-    assert fleet[first].updated_at is None
+    for node_id in first, second:
+        fleet.set_node(node_id, updated_at=None)
     schedule(name, start)
     assert fleet[first].updated_at is not None
     assert fleet[second].updated_at is None
@@ -304,6 +310,7 @@ def test_schedule_changes_its_node(fleet, start):
 @pytest.mark.parametrize('is_patch', [False, True])
 def test_cordon_of_a_project_changes_its_node(fleet, is_patch):
     node_id, = deliver(fleet)
+    fleet.set_node(node_id, updated_at=None)
     name = report(fleet, node_id, cordon=not is_patch)[0].uuid
     if is_patch:
         assert fleet[node_id].updated_at is None
@@ -346,13 +353,13 @@ def test_hold_waits_for_a_project(isolation, executor, monkeypatch, kind):
 def test_one_of_two_was_moved_before(fleet):
     first, second = deliver(fleet, 2)
     name = plan(fleet, first, second)
-    opened, = schedule(name, notices.AT_ONCE, fleet[first].uuid)
+    notice, = schedule(name, notices.AT_ONCE, fleet[first].uuid)
     before = read(fleet)[0]
+    assert (notice.node_id, before.scheduled_at) == (first, before.starts_at)
     for start in 5 * HOUR, notices.AT_ONCE:
-        moved, = schedule(name, start)
-        assert moved.node_id == second
+        notice, = schedule(name, start)
+        assert notice.node_id == second
     assert read(fleet)[0] == before
-    assert (opened.node_id, before.scheduled_at) == (first, before.starts_at)
     with pytest.raises(exception.Conflict):
         schedule(name, notices.AT_ONCE)
 
@@ -362,8 +369,8 @@ def test_one_of_two_is_moved_at_the_same_time(fleet):
     name = plan(fleet, first, second)
     with fleet.before(TOUCH, lambda: schedule(
             name, notices.AT_ONCE, fleet[first].uuid)):
-        moved, = schedule(name, 5 * HOUR)
-    assert moved.node_id == second
+        notice, = schedule(name, 5 * HOUR)
+    assert notice.node_id == second
     one, other = read(fleet)
     assert other.starts_at - one.starts_at > datetime.timedelta(hours=4)
     for row in one, other:
@@ -412,8 +419,10 @@ def test_lost_response_to_a_cordon(fleet, option, is_patch):
     option(project_cordons=1)
     node_id, = deliver(fleet)
     name = is_patch and report(fleet, node_id, cordon=False)[0].uuid
+    request = make_request(fleet, node_id, kind='fault')
     with fleet.fail_commit(db_exc.DBConnectionError(), after=True):
-        notice, = cordon(name) if is_patch else report(fleet, node_id)
+        notice, = (cordon(name) if is_patch
+                   else notices.create_notices(request, TENANT)[0])
     assert notice.cordon and len(read(fleet)) == 1
 
 
