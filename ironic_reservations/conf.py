@@ -103,10 +103,10 @@ reservations_opts = [
              'a cordon.'),
     cfg.IntOpt(
         'project_cordons', default=0, min=0, mutable=True,
-        help='Maximum number of planned and open cordons that a project may '
-             'have set: by reports of faults of machines that carry its '
-             'servers, or are in its pools. 0: a project must not set a '
-             'cordon.'),
+        help='Maximum number of planned and open reports of a project that '
+             'have a cordon. A project may set it while the machine carries '
+             'its server, or is in its pool. Reports whose cordon an operator '
+             'has set count, too. 0: a project must not set a cordon.'),
     cfg.IntOpt(
         'schedule_ahead', default=300, min=0, mutable=True,
         help='Seconds before a planned notice opens in which the project that '

@@ -107,7 +107,8 @@ rules = [
           {'method': 'DELETE', 'path': _POOL},
           {'method': 'POST', 'path': f'{_POOL}/nodes'}),
     _rule('pools_replace', 'rule:baremetal:reservation:create_restricted',
-          'Replace a node of a pool by another one, and remove a node.',
+          'Replace a node of a pool by another one, and remove a node; with '
+          'its last node, the pool is deleted.',
           'POST', f'{_POOL}/nodes',
           {'method': 'DELETE', 'path': f'{_POOL}/nodes/{{node}}'}),
     _rule('notices', 'rule:baremetal:reservation:create_restricted or '

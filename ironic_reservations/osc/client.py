@@ -129,7 +129,7 @@ def request_ironic(cmd: command.Command, method: str, url: str,
     except exc.BadRequest as error:
         # Users know the option instead of the key.
         error.args = (re.sub(
-            r'^(\w+)_(in|at): ', r'--\1-\2: ', str(error)),)
+            r'^(\w+)_(in|at|start): ', r'--\1-\2: ', str(error)),)
         raise
     finally:
         http.LOG.removeFilter(_is_new)

@@ -278,26 +278,19 @@ class ReportFault(commands.Lister):
             return _create(self, args, [node], auth, kind='fault')
         except exc.Conflict:
             # A repeat must not change another report.
-            if not args.cordon or args.uuid:
+            token = client.get_access(self)
+            if not args.cordon or args.uuid or auth or not token:
                 raise
             for row in client.read_list(
                     self, 'reservations/notices',
-                    {'node': node, 'kind': 'fault', 'state': 'open'},
-                    auth=auth):
-                if row['project_id'] is not None:
-                    return output.format_rows(self._cordon(row, args, auth),
-                                              COLUMNS)
+                    {'node': node, 'kind': 'fault', 'state': 'open',
+                     'project_id': token.project_id}):
+                if row['category'] != constants.BUILD:
+                    return output.format_rows(_update(
+                        self, row['uuid'], node, options.make_patch(
+                            options.select_values(args, 'cordon', *_TEXTS)),
+                        auth), COLUMNS)
             raise
-
-    def _cordon(self, report: client.Data, args: argparse.Namespace,
-                auth: Any) -> list[client.Data]:
-        """Set the cordon of a report of the user's project, and its texts."""
-        changes = options.select_values(args, *_TEXTS)
-        if not report['cordon']:
-            changes['cordon'] = True
-        return _update(self, report['uuid'], report['node_uuid'],
-                       options.make_patch(changes), auth) if changes else [
-            report]
 
 
 class ListNotice(commands.ListCommand):
@@ -355,7 +348,8 @@ class ScheduleNotice(commands.Lister):
     """Choose when planned work on machines of your project begins.
 
     This moves the planned notices of one request that have a latest start, up
-    to that time, and shows them. due_at and ends_at move by as much.
+    to that time, and shows them. due_at and ends_at move by as much. Operators
+    and owners of nodes use "notice set", because they change each time alone.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -52,11 +52,16 @@ def update_notices(uuid: str, node: str | None, changes: Mapping[str, Any],
                     f'The nodes of notices {uuid} no longer exist; only texts '
                     f'can be changed.')
         own = [notice for notice in present if not authority.may_write(notice)]
-        is_reporter = all(map(authority.is_reporter, own))
+        is_reporter = all(map(authority.has_reported, own))
         if own and not is_reporter and changes.keys() == {'starts_at'}:
+            if own != present:
+                raise exception.Conflict(
+                    f'You may change some of the notices {uuid} as an owner, '
+                    f'and only move others: name the node.')
             return _schedule(run, present, changes['starts_at'], authority)
         if (own == present and is_reporter and effects == {'cordon'}
-                and changes['cordon'] and _may_cordon(run, present)):
+                and changes['cordon']
+                and conf.CONF.reservations.project_cordons):
             return _cordon(run, present, changes, authority)
         return _change(run, present, changes, authority)
 
@@ -102,16 +107,18 @@ def _check_change(notice: values.Notice, changes: Mapping[str, Any],
 
     :raises: NotAuthorized, Conflict.
     """
-    # A reporter must not end the cordon that an operator has added.
-    affects_cordon = changes.get('cordon') or (
-        notice.cordon and notices.EFFECTS & changes.keys())
-    if not authority.may_write(notice) and (
-            affects_cordon or not authority.is_reporter(notice)):
-        raise exception.NotAuthorized(
-            'Only operators and the owner of the node may '
-            + ('set or change a cordon.' if affects_cordon else
-               'change this notice; the project that has the node may only '
-               'move its starts_at.'))
+    if not authority.may_write(notice):
+        if not authority.has_reported(notice):
+            raise exception.NotAuthorized(
+                'Only operators and the owner of the node may change this '
+                'notice; the project that has the node may move its '
+                'starts_at, and nothing else.')
+        # A reporter must not end the cordon that an operator has added.
+        if changes.get('cordon') or (
+                notice.cordon and notices.EFFECTS & changes.keys()):
+            raise exception.NotAuthorized(
+                'Only operators and the owner of the node may set or change '
+                'a cordon.')
     if notices.EFFECTS & changes.keys() and notice.state == 'closed':
         raise exception.Conflict(
             f'The notice of node {notice.node_uuid} is closed; only its texts '
@@ -126,15 +133,6 @@ def _keeps_off(notice: values.Notice, changes: Mapping[str, Any]) -> bool:
             or changes.get('ends_at', notices.AT_ONCE) != notices.AT_ONCE)
 
 
-def _may_cordon(run: transaction.Run, present: list[values.Notice]) -> bool:
-    """Return whether a project may set the cordon of its reports.
-
-    It does not change a report with a cordon, which an operator may have set.
-    """
-    return conf.CONF.reservations.project_cordons > 0 and (
-        run.unsure or not any(notice.cordon for notice in present))
-
-
 def _cordon(run: transaction.Run, present: list[values.Notice],
             changes: Mapping[str, Any], authority: targets.Authority
             ) -> list[values.Notice]:
@@ -143,25 +141,28 @@ def _cordon(run: transaction.Run, present: list[values.Notice],
     :raises: NotAuthorized if it no longer has one of the machines; Conflict if
         one is not open, or the project has too many cordons; ConcurrentChange.
     """
-    if all(notice.cordon for notice in present):
-        # The COMMIT whose response was lost has succeeded.
-        return present
-    if any(notice.state != 'open' for notice in present):
+    texts = {name: text for name, text in changes.items() if name != 'cordon'}
+    new = [notice for notice in present if not notice.cordon]
+    if not new:
+        # An operator may have changed the cordon.
+        return _change(run, present, texts, authority) if texts else present
+    if any(notice.state != 'open' for notice in new):
         raise exception.Conflict(
             'A project can only set the cordon of an open report.')
-    nodes = _find_nodes(present, authority)
-    if not (len(nodes) == len(present) and all(map(
+    nodes = _find_nodes(new, authority)
+    if not (len(nodes) == len(new) and all(map(
             authority.may_cordon, nodes))):
         raise exception.NotAuthorized(
             'A project may set a cordon only while the node carries its '
-            'server, or is in its pool.')
+            'server, or is in its pool and no other project holds it.')
     try:
         with transaction.begin(run) as tx:
             tx.write_project(authority.reach.project_id)
             tx.touch_nodes((node.id, node.uuid) for node in nodes)
             targets.check_unchanged(tx, nodes, authority)
             result = notices.write_changes(
-                tx, [(notice, {**changes, **_ENDLESS}) for notice in present])
+                tx, [(notice, {**texts, 'cordon': True, **_ENDLESS}
+                      if notice in new else texts) for notice in present])
             notices.check_cordons(tx, authority.reach.project_id)
             return result
     except db_exc.DBDuplicateEntry:
@@ -198,11 +199,11 @@ def _schedule(run: transaction.Run, present: list[values.Notice],
         raise exception.NotAuthorized(
             'Only operators and the owner of the node may change this notice; '
             'a project may move its starts_at while the node carries its '
-            'server, or is in its pool.')
+            'server, or is in its pool and not reserved.')
     movable = [notice for notice in own if notice.state == 'planned'
                and notice.latest_start is not None]
     if not movable:
-        if run.unsure and start == notices.AT_ONCE:
+        if run.unsure:
             # The COMMIT whose response was lost has succeeded.
             return own
         raise exception.Conflict(

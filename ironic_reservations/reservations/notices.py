@@ -145,9 +145,9 @@ def _find_targets(request: Request, authority: targets.Authority
                 'Only operators and the owner of a node may create this '
                 'notice; the project that has reserved the node, or has it in '
                 'a pool, may report a fault, without cordon'
-                + (', or with it while the node carries its server, or is in '
-                   'its pool.' if conf.CONF.reservations.project_cordons
-                   else '.'))
+                + ('.' if not conf.CONF.reservations.project_cordons else
+                   ', or with it while the node carries its server, or is in '
+                   'its pool and no other project holds it.'))
     if len(nodes) > limit:
         raise exception.InvalidInput(
             'by' if request.domain else 'nodes',
@@ -172,8 +172,9 @@ def check_times(times: values.NoticeTimes, new: Collection[str],
         if time is not None and (
                 time < starts_at or time <= now and name in new
                 or time == starts_at and name != 'latest_start'):
-            raise exception.InvalidInput(name, fault,
-                                         got=f'{time.isoformat()}Z')
+            raise exception.InvalidInput(
+                name, fault if name in new else f'{fault}; change it, too',
+                got=f'{time.isoformat()}Z')
     if due_at and ends_at and due_at > ends_at:
         raise exception.InvalidInput(
             'due_at', 'must not be later than ends_at',
@@ -277,6 +278,7 @@ def _insert(run: transaction.Run, request: Request,
     """
     project_id = authority.reach.project_id
     reports = [node for node in nodes if not authority.may_write(node)]
+    reported = {node.id for node in reports}
     if reports and request.cordon:
         for name, time in request.times.items():
             if time is not None:
@@ -294,7 +296,7 @@ def _insert(run: transaction.Run, request: Request,
             for number, node in enumerate(nodes):
                 tx.execute(notice_rows.INSERT.values(times | _make_columns(
                     request, number, node,
-                    project_id if node in reports else None)))
+                    project_id if node.id in reported else None)))
             for row in tx.execute(notice_rows.select_faults(
                     project_id, [node.uuid for node in reports],
                     request.uuid)) if reports else ():

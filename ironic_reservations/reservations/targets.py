@@ -97,10 +97,14 @@ class Authority:
 
     def may_cordon(self, target: Target) -> bool:
         """Return whether the caller's project may set a cordon of a node."""
+        own = self.reach.project_id
         return self.has_machine(target) or (
-            target.pool_project == self.reach.project_id
-            and target.holder in (None, target.pool_project)
-            and self.is_reporter(target))
+            target.pool_project == own and self.is_reporter(target)
+            and (target.provision_state is None or target.holder == own))
+
+    def has_reported(self, notice: values.Notice) -> bool:
+        """Return whether a notice is a report of the caller's project."""
+        return not notice.is_failed_build and self.is_reporter(notice)
 
 
 def find_named(names: Sequence[str], authority: Authority) -> list[Target]:
@@ -159,7 +163,8 @@ def check_unchanged(tx: transaction.Transaction, nodes: Sequence[Target],
                     authority: Authority) -> None:
     """Check that nodes still belong to those to whom they did.
 
-    The transaction has written their rows, so no other one changes this.
+    The transaction has written their rows, so no other one changes this;
+    those of notices without cordon need not be written.
 
     :raises: ConcurrentChange.
     """

@@ -303,7 +303,7 @@ def test_repeat(tenant):
     for name in 'due_at', 'latest_start':
         for value in None, {'in': 8 * HOUR}:
             post(tenant, 'free-2', status=409, **{**body, name: value})
-    schedule(tenant, notice, {'in': 2 * HOUR})
+    schedule(tenant, notice, get_times(notice)[1].isoformat())
     again, = post(tenant, 'free-2', status=200, **body)
     assert [again] == see(tenant)
     assert subtract(again, notice) == [HOUR, HOUR, 0, None]
@@ -417,7 +417,7 @@ def test_project_moves_only_the_start(tenant, name, value):
     ('a-service', 403), ('b-member', 404), ('b-admin', 404), ('service', 404),
     ('system-reader', 404), ('domain-admin', 404)])
 def test_who_may_schedule(tenant, persona, status):
-    """Whoever may change the reservation."""
+    """Each one that may change the reservation."""
     schedule(tenant, plan(tenant, 'free-2'), 'now', status, persona)
 
 
