@@ -22,7 +22,7 @@ OURS = '/v1/reservations'
 
 
 @pytest.fixture
-def broken(cloud):
+def cloud_with_server(cloud):
     """The Cloud without notices and pools; A has a server on free-2."""
     cloud.ironic.execute('DELETE FROM reservations_notices')
     cloud.server = deploy(cloud, 'free-2')
@@ -32,10 +32,10 @@ def broken(cloud):
 
 
 @pytest.fixture
-def tenant(broken):
+def tenant(cloud_with_server):
     """The same; each project may set two cordons."""
     with application.set_options({'reservations': {'project_cordons': 2}}):
-        yield broken
+        yield cloud_with_server
 
 
 def report(cloud, *nodes, status=201, persona='a-member', cordon=True, **body):
@@ -63,11 +63,11 @@ def is_offered(cloud, node='free-2'):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_by_default(broken):
-    report(broken, 'free-2', status=403)
-    notice, = report(broken, 'free-2', cordon=False)
-    cordon(broken, notice, 403)
-    assert not see(broken)[0]['cordon']
+def test_by_default(cloud_with_server):
+    report(cloud_with_server, 'free-2', status=403)
+    notice, = report(cloud_with_server, 'free-2', cordon=False)
+    cordon(cloud_with_server, notice, 403)
+    assert not see(cloud_with_server)[0]['cordon']
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.on('sqlite', 'server')
 TENANT = targets.Authority(
     lambda target: False, lambda target: True, fleets.reach('p'))
 
-#: The first write of a schedule with a cordon, the second read of each one, and
-#: the first write of a project's cordon. SQLite lets nobody write after these.
+#: The first write of a schedule with a cordon, the second read of each one,
+#: and the first write of a project's cordon. SQLite lets nobody write later.
 TOUCH = 'UPDATE nodes SET updated_at'
 READ_NODES = 'SELECT nodes.id, nodes.uuid, nodes.name, nodes.owner'
 WRITE_PROJECT = 'UPDATE reservations_projects'
