@@ -191,6 +191,12 @@ def _schedule(run: transaction.Run, present: list[values.Notice],
              if authority.has_machine(node)}
     own = [notice for notice in present if notice.node_id in nodes]
     if not own:
+        visible = notice_lookup.read_notices(
+            notice_rows.has_id(notice.id for notice in present),
+            reach=authority.reach)
+        if len(visible) < len(present):
+            # The project has lost a node since the notices were read.
+            raise transaction.ConcurrentChange()
         raise exception.NotAuthorized(
             'Only operators and the owner of the node may change this notice; '
             'a project may move its starts_at while the node carries its '

@@ -179,6 +179,15 @@ def test_machine_that_is_lost_before_its_notice_moves(fleet):
     assert read(fleet) == before
 
 
+def test_machine_that_is_lost_before_its_node_is_read(fleet):
+    """The project no longer sees the notice."""
+    node_id, = deliver(fleet)
+    name = plan(fleet, node_id)
+    with fleet.before(READ_NODES, lambda: lose(fleet, node_id)):
+        with pytest.raises(exception.NotFound):
+            schedule(name, notices.AT_ONCE)
+
+
 # A notice that changes between read and write
 
 def before_write(fleet, is_cordon, action):
