@@ -145,6 +145,48 @@ def test_project_that_may_replace(cloud, pool, policy):
         cloud.ironic.execute('UPDATE nodes SET maintenance = 0')
 
 
+@pytest.mark.on('sqlite', 'server')
+def test_project_that_may_remove(cloud, pool, policy):
+    """It gives machines back, and gets no other ones."""
+    path = f'{POOLS}/{pool["uuid"]}/nodes'
+    cloud.call('system-member', 200, 'POST', path, json={'node': 'of-b-2'})
+    cloud.call('a-member', 403, 'DELETE', f'{path}/of-b-2')
+    policy({'baremetal:reservation:pools_replace': OWN})
+    cloud.call('a-member', 403, 'POST', path, json={'node': 'of-a-2'})
+    for persona, status in (('a-reader', 403), ('b-member', 404),
+                            ('b-admin', 404), ('service', 404)):
+        cloud.call(persona, status, 'DELETE', f'{path}/of-b-2')
+    cloud.call('a-member', 404, 'DELETE', f'{path}/of-a-2')
+    # A server keeps its node.
+    hold = cloud.hold('a-member', candidate_nodes=['of-b-2'])
+    cloud.call('a-member', 204, 'DELETE', f'{path}/of-b-2')
+    cloud.call('a-member', 200, 'GET', f'{OURS}/{hold["instance_uuid"]}')
+    assert [node['name'] for node in cloud.get(
+        'a-member', f'{POOLS}/{pool["uuid"]}')['nodes']] == ['free-2']
+    # The rest needs the other rule.
+    cloud.call('a-member', 403, 'DELETE', f'{POOLS}/{pool["uuid"]}')
+    cloud.call('a-member', 403, 'PATCH', f'{POOLS}/{pool["uuid"]}', json=[
+        {'op': 'add', 'path': '/description', 'value': 'x'}])
+    # A pool without nodes is deleted.
+    cloud.call('a-member', 204, 'DELETE', f'{path}/free-2')
+    assert cloud.get('a-member', POOLS) == {'pools': []}
+
+
+def test_rule_for_pools_alone(cloud, pool, policy):
+    """It does not let a project remove a node."""
+    policy({'baremetal:reservation:pools': OWN})
+    path = f'{POOLS}/{pool["uuid"]}'
+    cloud.call('a-member', 403, 'DELETE', f'{path}/nodes/free-2')
+    cloud.call('a-member', 200, 'PATCH', path, json=[
+        {'op': 'add', 'path': '/description', 'value': 'x'}])
+
+
+def test_reasons_that_a_project_sees(cloud, pool):
+    node, = cloud.get('a-reader', f'{POOLS}/{pool["uuid"]}')['nodes']
+    assert (node['joined_at'], node['reason'], node['replaces']) == (
+        pool['created_at'], 'create', None)
+
+
 def test_project_replaces_no_machine_in_use(cloud, pool, policy):
     """It would keep both machines."""
     policy({'baremetal:reservation:pools_replace': OWN})

@@ -274,6 +274,8 @@ def test_add(ironic, nodes, create, call, names):
               if node['uuid'] == rest[0].id]
     assert (node['state'], node['instance_uuid'], node['segment']) == (
         'reserved', mine['instance_uuid'], None)
+    assert (node['reason'], node['replaces'], node['joined_at']) == (
+        'add', None, pool['updated_at'])
     assert pool['summary'] == {
         'total': 2, 'free': 1, 'reserved': 1, 'taken': 0,
         'out_of_service': 0, 'healthy': 2}
@@ -325,6 +327,32 @@ def test_replace_without_a_policy(create, call, nodes):
     assert pool['summary']['total'] == 5
     assert {node.id for node in nodes} - {
         node['uuid'] for node in pool['nodes']} == {old['uuid']}
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_reasons(ironic, create, call):
+    """Each node says since when and why it is in the pool."""
+    pool = create(2)
+    path = f'/{pool["uuid"]}/nodes'
+    for table in 'pools', 'pool_nodes':
+        ironic.execute(f'UPDATE reservations_{table} SET created_at = '
+                       f'{ironic.clock(-3600)}')
+    stays, old = call('GET', f'/{pool["uuid"]}')['nodes']
+    assert stays['joined_at'] == old['joined_at'] < pool['created_at']
+    names = {stays['name'], old['name']}
+    for _ in range(2):
+        pool = call('POST', path, json={'replaces': old['name']})
+        [new] = [node for node in pool['nodes'] if node['name'] not in names]
+        assert (new['reason'], new['replaces'], new['joined_at']) == (
+            'replace', old['uuid'], pool['updated_at'])
+        assert stays in pool['nodes']
+        names.add(new['name'])
+        old = new
+    # A node that returns has joined again.
+    call('DELETE', f'{path}/{old["name"]}', 204)
+    pool = call('POST', path, json={'node': old['name']})
+    [node] = [node for node in pool['nodes'] if node['name'] == old['name']]
+    assert (node['reason'], node['replaces']) == ('add', None)
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -22,7 +22,7 @@ OURS = '/v1/reservations'
 
 
 @pytest.fixture
-def disabled(cloud):
+def cloud_with_server(cloud):
     """The Cloud without notices and pools; A has a server on free-2."""
     cloud.ironic.execute('DELETE FROM reservations_notices')
     cloud.server = deploy(cloud, 'free-2')
@@ -32,10 +32,10 @@ def disabled(cloud):
 
 
 @pytest.fixture
-def tenant(disabled):
+def tenant(cloud_with_server):
     """The same; each project may set two cordons."""
     with application.set_options({'reservations': {'project_cordons': 2}}):
-        yield disabled
+        yield cloud_with_server
 
 
 def report(cloud, *nodes, status=201, persona='a-member', cordon=True, **body):
@@ -63,11 +63,11 @@ def is_offered(cloud, node='free-2'):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_by_default(disabled):
-    report(disabled, 'free-2', status=403)
-    notice, = report(disabled, 'free-2', cordon=False)
-    cordon(disabled, notice, 403)
-    assert not see(disabled)[0]['cordon']
+def test_by_default(cloud_with_server):
+    report(cloud_with_server, 'free-2', status=403)
+    notice, = report(cloud_with_server, 'free-2', cordon=False)
+    cordon(cloud_with_server, notice, 403)
+    assert not see(cloud_with_server)[0]['cordon']
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -89,8 +89,8 @@ def test_broken_machine(tenant):
     # The project sees what becomes of its report.
     patch(tenant, notice, action='Replaced a GPU')
     patch(tenant, notice, 'a-member', description='XID 79')
-    closed, = patch(tenant, notice, ends_at='now')
-    assert see(tenant, 'a-member') == [closed]
+    notice, = patch(tenant, notice, ends_at='now')
+    assert see(tenant, 'a-member') == [notice]
     tenant.hold('system-member', candidate_nodes=['free-2'])
 
 
@@ -120,7 +120,7 @@ def test_repeat(tenant):
     ('a-member', 201), ('a-admin', 201), ('a-reader', 403),
     ('a-service', 403), ('b-member', 400), ('service', 400)])
 def test_who_may_report(tenant, persona, status):
-    """Each one that may change the reservation."""
+    """Those who may change the reservation."""
     report(tenant, 'free-2', status=status, persona=persona)
 
 

@@ -417,7 +417,7 @@ def test_project_moves_only_the_start(tenant, name, value):
     ('a-service', 403), ('b-member', 404), ('b-admin', 404), ('service', 404),
     ('system-reader', 404), ('domain-admin', 404)])
 def test_who_may_schedule(tenant, persona, status):
-    """Each one that may change the reservation."""
+    """Those who may change the reservation."""
     schedule(tenant, plan(tenant, 'free-2'), 'now', status, persona)
 
 
@@ -433,7 +433,7 @@ def test_node_that_is_only_reserved(tenant):
     hold(tenant, 'of-b-2')
     notice = plan(tenant, 'of-b-2', 'free-2')
     assert 'server' in schedule(tenant, notice, 'now', 403, node='of-b-2')
-    # Of all notices, only that of the server moves.
+    # Only that of the server moves.
     other, = schedule(tenant, notice, 'now')
     assert other['node_name'] == 'free-2'
     assert see(tenant, state='planned') == [

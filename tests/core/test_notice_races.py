@@ -30,8 +30,7 @@ TENANT = targets.Authority(
     lambda target: False, lambda target: True, fleets.reach('p'))
 
 #: The first write of a schedule with a cordon, the second read of each one,
-#: and the first write of a project's cordon. SQLite lets nobody write after
-#: these.
+#: and the first write of a project's cordon. SQLite lets nobody write later.
 TOUCH = 'UPDATE nodes SET updated_at'
 READ_NODES = 'SELECT nodes.id, nodes.uuid, nodes.name, nodes.owner'
 WRITE_PROJECT = 'UPDATE reservations_projects'
@@ -178,6 +177,15 @@ def test_machine_that_is_lost_before_its_notice_moves(fleet):
         with pytest.raises(exception.NotFound):
             schedule(name, 2 * HOUR)
     assert read(fleet) == before
+
+
+def test_machine_that_is_lost_before_its_node_is_read(fleet):
+    """The project no longer sees the notice."""
+    node_id, = deliver(fleet)
+    name = plan(fleet, node_id)
+    with fleet.before(READ_NODES, lambda: lose(fleet, node_id)):
+        with pytest.raises(exception.NotFound):
+            schedule(name, notices.AT_ONCE)
 
 
 # A notice that changes between read and write

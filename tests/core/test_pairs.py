@@ -54,6 +54,7 @@ FAULTS = [
     ('release after expiry', 'Ironic: attach a VIF'),
     ('delete the group', 'delete the group'),
     ('end a notice later', 'Ironic: delete and enrol a cordoned one'),
+    ('schedule a notice at once', 'Ironic: tear down'),
 ]
 
 
