@@ -14,6 +14,7 @@ from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import commands
+from ironic_reservations.osc import identity
 from ironic_reservations.osc import lookup
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
@@ -32,14 +33,30 @@ _TEXTS = {'category': 'Type of the problem or of the work, such as gpu, at '
           'ticket': 'Ticket in another system, such as RMA-4711'}
 _ACTION = {'action': 'What was done, at most 255 characters'}
 
-#: Keys of a notice that options set and change.
-_CHANGEABLE = ('cordon', 'starts_at', 'ends_at', *_TEXTS)
+#: Times, with the help of their options.
+_TIMES = {'starts_at': 'Start: a time from now, such as 2h, or a time with a '
+                       'time zone, such as 2030-12-31T18:00Z (initially: now)',
+          'due_at': 'When the work should be done, as --starts-at; it closes '
+                    'nothing, but the notice is overdue from then on',
+          'latest_start': 'Until when the project that has the node may '
+                          'postpone the start, as --starts-at (initially: it '
+                          'may not)',
+          'ends_at': 'End, as --starts-at (initially: open until it is '
+                     'closed)'}
 
-COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'starts_at', 'ends_at',
-           'category', 'ticket')
+#: Options without a value that remove a time.
+_REMOVALS = {'no_due_at': 'due_at', 'no_latest_start': 'latest_start',
+             'no_end': 'ends_at'}
+
+#: Keys of a notice that options set and change.
+_CHANGEABLE = ('cordon', *_TIMES, *_TEXTS)
+
+COLUMNS = ('uuid', 'node', 'kind', 'cordon', 'state', 'overdue', 'starts_at',
+           'due_at', 'ends_at', 'category', 'ticket')
 DETAILS = ('uuid', 'node_uuid', 'node_name', *COLUMNS[2:],
-           *(name for name in _TEXTS if name not in COLUMNS), *_ACTION,
-           'created_by', 'created_at', 'updated_at')
+           *(name for name in (*_TIMES, 'scheduled_at', *_TEXTS)
+             if name not in COLUMNS), *_ACTION,
+           'project_id', 'created_by', 'created_at', 'updated_at')
 
 
 def format_notices(notices: list[client.Data], more: int) -> output.Text:
@@ -50,8 +67,11 @@ def format_notices(notices: list[client.Data], more: int) -> output.Text:
     return output.Text(notices, *(', '.join(filter(None, (
         f'{notice["state"]} {notice["kind"]}',
         'cordon' if notice['cordon'] else '',
+        'overdue' if notice['overdue'] else '',
         f'from {notice["starts_at"]}',
-        f'to {notice["ends_at"]}' if notice['ends_at'] else '',
+        *(f'{words} {notice[name]}' for name, words in (
+            ('due_at', 'due'), ('latest_start', 'latest start'),
+            ('ends_at', 'to')) if notice[name]),
         *(notice[name] if name in ('category', 'description')
           else f'{name} {notice[name]}' for name in _TEXTS if notice[name]),
         f'notice {notice["uuid"]}'))) for notice in notices),
@@ -76,18 +96,20 @@ def _add_cordon(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_times(parser: argparse.ArgumentParser,
-               end: argparse._ActionsContainer) -> None:
+               removals: dict[str, str]) -> None:
     """Add the options for times.
 
-    :param end: parser or group of the option for the end.
+    :param removals: options that remove a time, with its key.
     """
-    parser.add_argument(
-        '--starts-at', type=units.parse_time, metavar='<time>',
-        help='Start: a time from now, such as 2h, or a time with a time zone, '
-             'such as 2030-12-31T18:00Z (initially: now)')
-    end.add_argument(
-        '--ends-at', type=units.parse_time, metavar='<time>',
-        help='End, as --starts-at (initially: open until it is closed)')
+    groups = {name: parser.add_mutually_exclusive_group() for name in _TIMES}
+    for name, text in _TIMES.items():
+        groups[name].add_argument(
+            f'--{name.replace("_", "-")}', type=units.parse_time,
+            metavar='<time>', help=text)
+    for option, name in removals.items():
+        groups[name].add_argument(
+            f'--{option.replace("_", "-")}', action='store_true',
+            help=f'Remove {name}')
 
 
 def _add_creation(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +121,7 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         '--by', type=units.parse_domain, metavar='<key>=<value>',
         help='All present nodes of this domain, such as capability:rack=r7, '
              'shard=s1 or conductor_group=g1')
-    _add_times(parser, parser)
+    _add_times(parser, {})
     _add_texts(parser, _TEXTS)
     options.add_uuid(parser, 'UUID of the notices', 'notices')
 
@@ -153,8 +175,8 @@ def _check_effect(notices: list[client.Data], cordon: bool) -> None:
 
 
 def _update(cmd: command.Command, uuid: str, node: str | None,
-            patch: list[client.Data], auth: Any) -> None:
-    """Change notices, all or none.
+            patch: list[client.Data], auth: Any) -> list[client.Data]:
+    """Change notices, all or none, and return them.
 
     :param node: only the notice of this node; None for all.
     """
@@ -162,7 +184,9 @@ def _update(cmd: command.Command, uuid: str, node: str | None,
     if node is not None:
         path += '?' + urllib.parse.urlencode({'node': node})
     with _add_hints(cmd, [node] if node else [], auth):
-        client.request_ironic(cmd, 'PATCH', path, body=patch, auth=auth)
+        response: client.Data = client.request_ironic(
+            cmd, 'PATCH', path, body=patch, auth=auth)
+    return response['notices']  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -232,24 +256,55 @@ class ReportFault(commands.Lister):
 
     This creates a notice without a cordon. A project has at most one planned
     or open report for a node.
+
+    With --cordon, no reservation gets the node until an operator closes the
+    notice, so that the machine is given back as broken when its server is
+    deleted. The cordon of a present report is set.
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         lookup.add_argument(parser)
+        parser.add_argument(
+            '--cordon', action='store_true', default=None,
+            help='Keep new reservations off the node until an operator closes '
+                 'the notice')
         _add_texts(parser, _TEXTS)
         options.add_uuid(parser, 'UUID of the notices', 'notices')
 
     def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
-        row = lookup.find_reservation(
-            self, args.reservation, lookup.IDENTIFIERS, auth)
-        return _create(self, args, [row['node_uuid']], auth, kind='fault')
+        node = lookup.find_reservation(
+            self, args.reservation, lookup.IDENTIFIERS, auth)['node_uuid']
+        try:
+            return _create(self, args, [node], auth, kind='fault')
+        except exc.Conflict:
+            # A repeat must not change another report.
+            if not args.cordon or args.uuid:
+                raise
+            for row in client.read_list(
+                    self, 'reservations/notices',
+                    {'node': node, 'kind': 'fault', 'state': 'open'},
+                    auth=auth):
+                if row['project_id'] is not None:
+                    return output.format_rows(self._cordon(row, args, auth),
+                                              COLUMNS)
+            raise
+
+    def _cordon(self, report: client.Data, args: argparse.Namespace,
+                auth: Any) -> list[client.Data]:
+        """Set the cordon of a report of the user's project, and its texts."""
+        changes = options.select_values(args, *_TEXTS)
+        if not report['cordon']:
+            changes['cordon'] = True
+        return _update(self, report['uuid'], report['node_uuid'],
+                       options.make_patch(changes), auth) if changes else [
+            report]
 
 
 class ListNotice(commands.ListCommand):
     """List notices, including closed ones, in the order of creation."""
 
     path, plural = 'reservations/notices', 'notices'
-    filters = ('uuid', 'node', 'kind', 'state', 'ticket')
+    filters = ('uuid', 'node', 'kind', 'state', 'ticket', 'overdue', 'project')
     columns = COLUMNS
     details = DETAILS
 
@@ -264,6 +319,11 @@ class ListNotice(commands.ListCommand):
                             help='Only those in this state')
         parser.add_argument('--ticket', metavar='<text>',
                             help='Only those with this ticket')
+        parser.add_argument('--overdue', action='store_const', const='true',
+                            help='Only those that are open after due_at')
+        identity.add_name_options(
+            parser, 'project',
+            'Only reports of this project (name or ID)')
         super().add_arguments(parser)
 
 
@@ -279,10 +339,7 @@ class SetNotice(commands.Command):
         parser.add_argument('--node', metavar='<node>',
                             help='Only that of this node (name or UUID)')
         _add_cordon(parser)
-        end = parser.add_mutually_exclusive_group()
-        _add_times(parser, end)
-        end.add_argument('--no-end', action='store_true',
-                         help='Remove the end: open until it is closed')
+        _add_times(parser, _REMOVALS)
         for name, text in (_TEXTS | _ACTION).items():
             parser.add_argument(
                 f'--{name}', type=units.parse_empty, metavar='<text>',
@@ -290,8 +347,32 @@ class SetNotice(commands.Command):
 
     def act(self, args: argparse.Namespace, auth: Any) -> None:
         patch = options.build_patch(args, *_CHANGEABLE, *_ACTION,
-                                    no_end='ends_at')
+                                    **_REMOVALS)
         _update(self, args.uuid, args.node, patch, auth)
+
+
+class ScheduleNotice(commands.Lister):
+    """Choose when planned work on machines of your project begins.
+
+    This moves the planned notices of one request that have a latest start, up
+    to that time, and shows them. due_at and ends_at move by as much.
+    """
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument('uuid', metavar='<uuid>',
+                            help='UUID of the notices')
+        parser.add_argument(
+            '--at', required=True, metavar='<time>', type=lambda value: (
+                value if value == 'now' else units.parse_time(value)),
+            help='now, a time from now, such as 2h, or a time with a time '
+                 'zone, such as 2030-12-31T18:00Z')
+        parser.add_argument('--node', metavar='<node>',
+                            help='Only that of this node (name or UUID)')
+
+    def act(self, args: argparse.Namespace, auth: Any) -> output.Columns:
+        return output.format_rows(
+            _update(self, args.uuid, args.node,
+                    options.make_patch({'starts_at': args.at}), auth), COLUMNS)
 
 
 def _close(cmd: command.Command, args: argparse.Namespace, uuid: str,

@@ -25,8 +25,8 @@ PATH = f'{client.PATH}/pools'
 
 COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service', 'healthy')
 COLUMNS = ('uuid', 'project_id', 'description', *COUNTS, 'expires_at')
-NODE = ('node', 'domain', 'segment', 'state', 'health', 'instance_uuid',
-        'notices')
+NODE = ('node', 'domain', 'segment', 'joined_at', 'reason', 'state', 'health',
+        'instance_uuid', 'notices')
 
 
 def _reserve_nodes(cmd: command.Command, path: str, body: client.Data,
