@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guides that can be pasted, as an operator and as a project."""
 
+import datetime
 import itertools
 import os
 import pathlib
@@ -185,10 +186,78 @@ def test_maintenance(reservations, follow):
     next(steps)
     eventually(assert_begun)
     next(steps)
+    # It takes longer than planned, so nothing ends.
+    assert next(steps).count('CHG-1208') == 3
+    assert_begun()
+    assert not list(reservations.notices(overdue=True))
     # The work is done.
     assert next(steps).count('Firmware 3.2 installed') >= 3
     assert read_states() == {'closed'}
+    # The project chooses when the work on its server's machine begins.
+    next(steps)
+    next(steps)
+    notice, = reservations.notices(state='planned')
+    uuid = notice.uuid
+    assert uuid in next(steps)
+    moved, = reservations.notices(uuid=uuid)
+    for name in 'starts_at', 'due_at':
+        days = datetime.timedelta(days=3)
+        assert abs(read_time(moved, name) - read_time(notice, name) - days
+                   ) < datetime.timedelta(minutes=5)
+    assert moved.scheduled_at
+    next(steps)
+    assert read_states() == {'open'}
+    assert 'Memory replaced' not in next(steps)
+    assert read_states() == {'closed'}
     assert not list(steps)
+
+
+def read_time(notice, name):
+    return datetime.datetime.fromisoformat(notice[name])
+
+
+def test_give_back(cloud, reservations, follow):
+    steps = follow('how-to/give-back')
+    next(steps)
+    machine, = reservations.list(state='active')
+
+    def explain():
+        """Return why the machine cannot be reserved."""
+        return {row['by'] for row in reservations.dry_run(
+            candidate_nodes=[machine.node_uuid])['explanation']['eliminated']}
+
+    next(steps)
+    report, = reservations.notices(state='open')
+    assert (report.kind, report.cordon, report.node_uuid,
+            report.project_id) == (
+                'fault', True, machine.node_uuid, machine.project_id)
+    # The project has another machine, and nobody gets the broken one.
+    next(steps)
+    other, = reservations.list(state='active')
+    assert other.node_uuid != machine.node_uuid
+
+    def assert_only_cordoned():
+        assert explain() == {'candidate_nodes', 'cordoned'}
+
+    eventually(assert_only_cordoned)
+    # The operator finds it, in the list and by the audit.
+    output = next(steps)
+    assert report.uuid in output and machine.project_id in output
+    assert cloud.audit() == {('project-cordon', None)}
+    next(steps)
+    report, = reservations.notices(uuid=report.uuid)
+    assert (report.ticket, bool(report.due_at)) == ('RMA-4711', True)
+    # It is repaired, and checked.
+    next(steps)
+    assert explain() == {'candidate_nodes', 'not available'}
+    next(steps)
+    assert_only_cordoned()
+    next(steps)
+    assert explain() == {'candidate_nodes'}
+    # The project sees what was done.
+    assert 'GPU 3 replaced' in next(steps)
+    assert not list(steps)
+    cloud.assert_no_findings()
 
 
 def test_pool(cloud, reservations, follow):

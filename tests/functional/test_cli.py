@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 import subprocess
+import time
 from unittest import mock
 import uuid
 
@@ -368,6 +369,33 @@ def test_audit_of_pools(ironic, cli, fleet):
     ironic.execute('DELETE FROM reservations_pool_nodes')
     ironic.execute('DELETE FROM reservations_pools')
     assert cli('audit').stdout.startswith('Nothing disagrees: ')
+
+
+def test_audit_of_notices(ironic, cli, fleet):
+    """Overdue work, and a machine that a project has given back as broken."""
+    late, broken, planned, *_ = fleet
+    for node, due_at in (late, 1), (planned, 3600):
+        get_output(cli('cordon', node.name, '--due-at', f'{due_at}s'))
+    get_output(cli('notice', 'create', '--kind', 'fault', '--cordon',
+                   broken.name))
+    ironic.execute('UPDATE reservations_notices SET project_id = \'east\' '
+                   'WHERE kind = \'fault\'')
+    time.sleep(1.5)
+    for options in [], ['--repair']:
+        result = cli('audit', '-f', 'json', *options)
+        assert result.returncode == 1
+        rows = json.loads(result.stdout)
+        assert [(row['Kind'], row['Instance'], row['Node'])
+                for row in rows] == [('overdue-notice', None, late.name),
+                                     ('project-cordon', None, broken.name)]
+        for row in rows:
+            _, _, advice = row['What to Do'].partition(': ')
+            # It shows the notice.
+            assert row['Node'] in get_output(command.run(
+                ironic.url, *shlex.split(advice)[1:]))
+    get_output(cli('uncordon', late.name, broken.name, planned.name))
+    assert cli('audit').stdout.startswith('Nothing disagrees: ')
+    ironic.execute('DELETE FROM reservations_notices')
 
 
 def test_audit_without_nova(ironic, cli, fleet):
