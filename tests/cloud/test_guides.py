@@ -199,12 +199,12 @@ def test_maintenance(reservations, follow):
     notice, = reservations.notices(state='planned')
     uuid = notice.uuid
     assert uuid in next(steps)
-    moved, = reservations.notices(uuid=uuid)
+    change, = reservations.notices(uuid=uuid)
     for name in 'starts_at', 'due_at':
         days = datetime.timedelta(days=3)
-        assert abs(read_time(moved, name) - read_time(notice, name) - days
+        assert abs(read_time(change, name) - read_time(notice, name) - days
                    ) < datetime.timedelta(minutes=5)
-    assert moved.scheduled_at
+    assert change.scheduled_at
     next(steps)
     assert read_states() == {'open'}
     assert 'Memory replaced' not in next(steps)

@@ -105,13 +105,13 @@ def test_audit_of_free_nodes(fleet, capsys):
 
 @pytest.mark.on('sqlite', 'server')
 def test_audit_of_notices(fleet, capsys):
-    late, broken, *others, deleted = fleet.add(*[{}] * 5)
+    late, faulty, *others, gone = fleet.add(*[{}] * 5)
     past, future = (datetime.datetime.now(datetime.UTC).replace(
         tzinfo=None, microsecond=0) + datetime.timedelta(hours=hours)
         for hours in (-1, 1))
     first, second = (str(uuid.uuid4()) for _ in range(2))
     fleet.add_notice(late, due_at=past, uuid=first)
-    fleet.add_notice(broken, cordon=True, project_id='p', uuid=second)
+    fleet.add_notice(faulty, cordon=True, project_id='p', uuid=second)
     # The work goes on, was done, or is planned.
     fleet.add_notice(others[0], due_at=future)
     fleet.add_notice(others[0], due_at=past, ends_at=past)
@@ -122,17 +122,17 @@ def test_audit_of_notices(fleet, capsys):
     fleet.add_notice(others[1], project_id='p', cordon=True,
                      is_failed_build=True)
     fleet.cordon(others[1])
-    fleet.add_notice(deleted, due_at=past, project_id='p', cordon=True)
-    fleet.delete_node(deleted)
+    fleet.add_notice(gone, due_at=past, project_id='p', cordon=True)
+    fleet.delete_node(gone)
     assert manage.audit() == 1
     close = 'openstack baremetal reservation notice close'
-    late, broken = (fleet[node_id].uuid for node_id in (late, broken))
+    late, faulty = (fleet[node_id].uuid for node_id in (late, faulty))
     *lines, last = capsys.readouterr().out.splitlines()
     assert lines == [
         f'node {late} has a notice that was due at {past} UTC; if the work is '
         f'done: {close} {first} --node {late}',
-        f'node {broken} is cordoned by project p since 2001-01-01 00:00:00 '
-        f'UTC; after its repair: {close} {second} --node {broken}']
+        f'node {faulty} is cordoned by project p since 2001-01-01 00:00:00 '
+        f'UTC; after its repair: {close} {second} --node {faulty}']
     assert last.endswith(
         ', 1 notices are overdue, 1 cordons were set by projects')
 

@@ -372,12 +372,12 @@ def test_audit_of_pools(ironic, cli, fleet):
 
 
 def test_audit_of_notices(ironic, cli, fleet):
-    """Overdue work, and a machine that a project has given back as broken."""
-    late, broken, planned, *_ = fleet
-    for node, due_at in (late, 1), (planned, 3600):
+    """Overdue work, and a machine that a project has given back as faulty."""
+    late, faulty, later, *_ = fleet
+    for node, due_at in (late, 1), (later, 3600):
         get_output(cli('cordon', node.name, '--due-at', f'{due_at}s'))
     get_output(cli('notice', 'create', '--kind', 'fault', '--cordon',
-                   broken.name))
+                   faulty.name))
     ironic.execute('UPDATE reservations_notices SET project_id = \'east\' '
                    'WHERE kind = \'fault\'')
     time.sleep(1.5)
@@ -387,13 +387,13 @@ def test_audit_of_notices(ironic, cli, fleet):
         rows = json.loads(result.stdout)
         assert [(row['Kind'], row['Instance'], row['Node'])
                 for row in rows] == [('overdue-notice', None, late.name),
-                                     ('project-cordon', None, broken.name)]
+                                     ('project-cordon', None, faulty.name)]
         for row in rows:
             _, _, advice = row['What to Do'].partition(': ')
             # It shows the notice.
             assert row['Node'] in get_output(command.run(
                 ironic.url, *shlex.split(advice)[1:]))
-    get_output(cli('uncordon', late.name, broken.name, planned.name))
+    get_output(cli('uncordon', late.name, faulty.name, later.name))
     assert cli('audit').stdout.startswith('Nothing disagrees: ')
     ironic.execute('DELETE FROM reservations_notices')
 
