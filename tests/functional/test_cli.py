@@ -372,7 +372,7 @@ def test_audit_of_pools(ironic, cli, fleet):
 
 
 def test_audit_of_notices(ironic, cli, fleet):
-    """Overdue work, and a machine that a project has given back as faulty."""
+    """Overdue work, and a machine that a project has given back as broken."""
     late, faulty, later, *_ = fleet
     for node, due_at in (late, 1), (later, 3600):
         get_output(cli('cordon', node.name, '--due-at', f'{due_at}s'))
