@@ -105,7 +105,7 @@ def test_audit_of_free_nodes(fleet, capsys):
 
 @pytest.mark.on('sqlite', 'server')
 def test_audit_of_notices(fleet, capsys):
-    late, faulty, *others, lost = fleet.add(*[{}] * 5)
+    late, faulty, *others, fifth = fleet.add(*[{}] * 5)
     past, future = (datetime.datetime.now(datetime.UTC).replace(
         tzinfo=None, microsecond=0) + datetime.timedelta(hours=hours)
         for hours in (-1, 1))
@@ -122,8 +122,8 @@ def test_audit_of_notices(fleet, capsys):
     fleet.add_notice(others[1], project_id='p', cordon=True,
                      is_failed_build=True)
     fleet.cordon(others[1])
-    fleet.add_notice(lost, due_at=past, project_id='p', cordon=True)
-    fleet.delete_node(lost)
+    fleet.add_notice(fifth, due_at=past, project_id='p', cordon=True)
+    fleet.delete_node(fifth)
     assert manage.audit() == 1
     close = 'openstack baremetal reservation notice close'
     late, faulty = (fleet[node_id].uuid for node_id in (late, faulty))
