@@ -186,7 +186,12 @@ def test_maintenance(cloud, reservations, follow):
     next(steps)
     eventually(assert_begun)
     next(steps)
+
+    def assert_overdue():
+        assert len(list(reservations.notices(overdue=True))) == 3
+
     # It takes longer than planned, so nothing ends.
+    eventually(assert_overdue)
     assert next(steps).count('CHG-1208') == 3
     assert_begun()
     assert not list(reservations.notices(overdue=True))
