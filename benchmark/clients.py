@@ -139,7 +139,8 @@ def bare(url, has_guard=True):
                   'created_at': datetime.datetime.now()}
         if has_guard:
             statement, read = node_rows.hold_node(
-                types.SimpleNamespace(**node, suspect=False), matcher,
+                types.SimpleNamespace(
+                    **node, suspect=False, mentions_vif=False), matcher,
                 values['instance_uuid'])
             update = visitors.cloned_traverse(statement, {}, {
                 'bindparam': functools.partial(set_value, read)})

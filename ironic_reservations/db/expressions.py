@@ -108,9 +108,9 @@ IS_CORDON = sa.and_(notices.c.cordon == sa.true(), NOTICE_OPEN)
 #: The node has such a notice.
 CORDONED = sa.exists().where(NOTICE_ON_NODE, IS_CORDON).correlate(nodes)
 
-#: The node can be held, except that an instance may already have it. This is
-#: Ironic's rule for allocations, and "not retired".
-ELIGIBLE = (
+#: Ironic has no reason to keep instances off the node, except that one may
+#: already have it. This is its rule for allocations, and "not retired".
+ALLOWED = (
     nodes.c.provision_state == 'available',
     nodes.c.allocation_id.is_(None),
     sa.or_(nodes.c.maintenance.is_(None), nodes.c.maintenance == sa.false()),
@@ -119,8 +119,10 @@ ELIGIBLE = (
     nodes.c.parent_node.is_(None),
     sa.not_(UNHEALTHY),
     sa.not_(DEFERRED),
-    sa.not_(CORDONED),
 )
+
+#: The node can be held, except that an instance may already have it.
+ELIGIBLE = (*ALLOWED, sa.not_(CORDONED))
 
 
 def carries(instance_uuid: Any) -> sa.ColumnElement[bool]:
@@ -228,6 +230,16 @@ def _has_vif(table: sa.Table) -> sa.ColumnElement[bool]:
                   _has_text(table.c.extra, 'vif_port_id'))
 
 
+def _mentions_vif(table: sa.Table) -> sa.ColumnElement[bool]:
+    """Return a condition that is true if ``_has_vif`` is true.
+
+    It is also true for Ironic's own keys.
+    """
+    return sa.or_(*(
+        sa.func.instr(column, sa.literal_column("'vif_port_id'")) > 0
+        for column in (table.c.internal_info, table.c.extra)))
+
+
 #: Rows of other tables that prepare their node for a tenant, by the table.
 PREPARATIONS: dict[sa.Table, sa.ColumnElement[bool]] = {
     models.ports: _has_vif(models.ports),
@@ -249,6 +261,15 @@ def has_instance_info(table: sa.FromClause) -> sa.ColumnElement[bool]:
 #: The node carries something of a tenant.
 PREPARED = sa.or_(has_instance_info(nodes), *(
     _has_row(table, condition) for table, condition in PREPARATIONS.items()))
+
+#: A port or port group of the node may have a VIF.
+MENTIONS_VIF = sa.or_(*(_has_row(table, _mentions_vif(table))
+                        for table in (models.ports, models.portgroups)))
+
+#: ``PREPARED``, or ``MENTIONS_VIF``. It parses no JSON: to read the rest of
+#: ``PREPARED`` takes MariaDB a quarter of the time of a hold's UPDATE.
+MAYBE_PREPARED = sa.or_(has_instance_info(nodes), MENTIONS_VIF,
+                        _has_row(models.volume_targets))
 
 #: The node can be held. ``instance_uuid`` is NULL earlier, because tear-down
 #: clears it before the node is available again.

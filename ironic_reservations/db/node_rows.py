@@ -126,7 +126,8 @@ def _select_free(with_history: bool, where: sa.ColumnElement[bool],
                  reasons: tuple[str, ...]) -> sa.Select[Any]:
     return sa.select(
         *expressions.FACTS, expressions.HEALTH.label('health'),
-        is_suspect(with_history).label('suspect')
+        is_suspect(with_history).label('suspect'),
+        expressions.MENTIONS_VIF.label('mentions_vif')
     ).where(where, *(condition for reason, condition in (
         (matching.LOCKED, expressions.UNLOCKED),
         (matching.POOLED, sa.not_(expressions.POOLED))) if reason in reasons),
@@ -202,7 +203,7 @@ def _find_guards(node: matching.Node, matcher: matching.Matcher,
         filter(None, domain_traits.values()))
     return _Shape(
         ownership.kind, bool(required), bool(spec.forbidden_traits),
-        matcher.dedicated, bool(node.suspect),
+        matcher.dedicated, bool(node.suspect), bool(node.mentions_vif),
         tuple(trait is not None for trait in domain_traits.values())
     ), {'node_id': node.id, 'project': ownership.project_id,
         **{f'read_{name}': getattr(node, name) for name in _GUARDS},
@@ -224,6 +225,7 @@ class _Shape(typing.NamedTuple):
     :param ownership: kind of the request's ownership.
     :param dedicated: patterns; see ``matching.Matcher``.
     :param is_suspect: whether the node may have a notice.
+    :param mentions_vif: see ``matching.Node``.
     :param has_trait: for each prefix, whether exactly one trait of the node
         has it.
     """
@@ -233,6 +235,7 @@ class _Shape(typing.NamedTuple):
     has_forbidden: bool
     dedicated: tuple[str, ...]
     is_suspect: bool
+    mentions_vif: bool
     has_trait: tuple[bool, ...]
 
 
@@ -240,9 +243,11 @@ class _Shape(typing.NamedTuple):
 def _hold_node(shape: _Shape, is_claim: bool) -> sa.Update:
     return expressions.UpdateNode(nodes).where(
         nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED,
-        *((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
-          else (*expressions.FREE, sa.not_(expressions.is_in_pool(
-              _PROJECT, other_projects=True)))),
+        *((expressions.CLAIMABLE_BY_ID,) if is_claim else (
+            nodes.c.instance_uuid.is_(None),
+            sa.not_(expressions.PREPARED if shape.mentions_vif
+                    else expressions.MAYBE_PREPARED),
+            sa.not_(expressions.is_in_pool(_PROJECT, other_projects=True)))),
         *_list_guards(shape),
         functions.unless_in_capitals(sa.bindparam('instance', type_=sa.String))
     ).values(
@@ -261,7 +266,8 @@ ANOTHER_TIME = sa.case(
 @functools.cache
 def _join_pool(shape: _Shape) -> sa.Update:
     return sa.update(nodes).where(
-        nodes.c.id == sa.bindparam('node_id'), *expressions.FREE,
+        nodes.c.id == sa.bindparam('node_id'),
+        nodes.c.instance_uuid.is_(None), sa.not_(expressions.PREPARED),
         sa.or_(nodes.c.lessee.is_(None), functions.same_text(
             nodes.c.lessee, sa.bindparam('pool_project', type_=sa.String))),
         *_list_guards(shape)
@@ -282,10 +288,10 @@ TOUCH_NODE = sa.update(nodes).where(
 
 
 def _list_guards(shape: _Shape) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that a request puts on a node."""
-    where: list[sa.ColumnElement[bool]] = []
-    if not shape.is_suspect:
-        where.append(sa.not_(expressions.NOTICED))
+    """Return the conditions on a node, except how it must be free."""
+    # A node without notices has no cordon.
+    where = [*expressions.ALLOWED, sa.not_(
+        expressions.CORDONED if shape.is_suspect else expressions.NOTICED)]
     if shape.ownership != 'any':
         where.append(_is_covered(shape.ownership))
     where += [functions.same_text(nodes.c[name], sa.bindparam(

@@ -238,11 +238,11 @@ def count_failed_builds(project_id: str) -> sa.Select[Any]:
 
 
 def count_cordons(project_id: str | None) -> sa.Select[Any]:
-    """Count the planned and the open cordons that a project has set."""
+    """Count the planned and the open reports of a project with a cordon."""
     return sa.select(sa.func.count()).select_from(
         notices.join(nodes, expressions.NOTICE_ON_NODE)).where(
-        has_text('project_id', project_id), notices.c.cordon == sa.true(),
-        expressions.NOTICE_ENDS_LATER)
+        has_text('project_id', project_id), _IS_NO_FAILED_BUILD,
+        notices.c.cordon == sa.true(), expressions.NOTICE_ENDS_LATER)
 
 
 def later_end(seconds: int) -> sa.ColumnElement[Any]:

@@ -81,6 +81,7 @@ class Node:
         planned or open notice, its health is not ``OK``, or a recent
         deployment failed.
     :param health: to show it; no request compares it.
+    :param mentions_vif: whether its ports have texts that may name a VIF.
     """
 
     id: int
@@ -96,6 +97,7 @@ class Node:
     pool_project_id: str | None = None
     suspect: bool = False
     health: str | None = None
+    mentions_vif: bool = False
 
     @property
     def projects(self) -> tuple[str | None, ...]:

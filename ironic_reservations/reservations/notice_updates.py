@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import datetime
 from typing import Any
 
+from oslo_db import exception as db_exc
+
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import values
@@ -42,20 +44,20 @@ def update_notices(uuid: str, node: str | None, changes: Mapping[str, Any],
             raise exception.NotFound(
                 f'No notice {uuid} could be found.' if node is None else
                 f'No notice {uuid} of node {node} could be found.')
-        own = [notice for notice in present if not authority.may_write(notice)]
-        is_reporter = all(map(authority.is_reporter, own))
         effects = notices.EFFECTS & changes.keys()
-        if own and not is_reporter and changes.keys() == {'starts_at'}:
-            return _schedule(run, present, changes['starts_at'], authority)
-        if (own == present and is_reporter and effects == {'cordon'}
-                and changes['cordon'] and _may_cordon(run, present)):
-            return _cordon(run, present, changes, authority)
         if node is None and effects:
             present = [notice for notice in present if notice.has_node]
             if not present:
                 raise exception.Conflict(
                     f'The nodes of notices {uuid} no longer exist; only texts '
                     f'can be changed.')
+        own = [notice for notice in present if not authority.may_write(notice)]
+        is_reporter = all(map(authority.is_reporter, own))
+        if own and not is_reporter and changes.keys() == {'starts_at'}:
+            return _schedule(run, present, changes['starts_at'], authority)
+        if (own == present and is_reporter and effects == {'cordon'}
+                and changes['cordon'] and _may_cordon(run, present)):
+            return _cordon(run, present, changes, authority)
         return _change(run, present, changes, authority)
 
     return transaction.run_request(attempt)
@@ -153,14 +155,18 @@ def _cordon(run: transaction.Run, present: list[values.Notice],
         raise exception.NotAuthorized(
             'A project may set a cordon only while the node carries its '
             'server, or is in its pool.')
-    with transaction.begin(run) as tx:
-        tx.write_project(authority.reach.project_id)
-        tx.touch_nodes((node.id, node.uuid) for node in nodes)
-        targets.check_unchanged(tx, nodes, authority)
-        result = notices.write_changes(
-            tx, [(notice, {**changes, **_ENDLESS}) for notice in present])
-        notices.check_cordons(tx, authority.reach.project_id)
-        return result
+    try:
+        with transaction.begin(run) as tx:
+            tx.write_project(authority.reach.project_id)
+            tx.touch_nodes((node.id, node.uuid) for node in nodes)
+            targets.check_unchanged(tx, nodes, authority)
+            result = notices.write_changes(
+                tx, [(notice, {**changes, **_ENDLESS}) for notice in present])
+            notices.check_cordons(tx, authority.reach.project_id)
+            return result
+    except db_exc.DBDuplicateEntry:
+        # A concurrent request has inserted the row of the project.
+        raise transaction.ConcurrentChange() from None
 
 
 def _find_nodes(present: list[values.Notice], authority: targets.Authority
@@ -185,6 +191,10 @@ def _schedule(run: transaction.Run, present: list[values.Notice],
              if authority.has_machine(node)}
     own = [notice for notice in present if notice.node_id in nodes]
     if not own:
+        if not run.tries:
+            # It may have lost the nodes, and so the view of the notices, since
+            # these were read.
+            raise transaction.ConcurrentChange()
         raise exception.NotAuthorized(
             'Only operators and the owner of the node may change this notice; '
             'a project may move its starts_at while the node carries its '
@@ -216,8 +226,10 @@ def _move(run: transaction.Run, notice: values.Notice, start: values.Time,
     """Return the columns of a notice that a project moves.
 
     :raises: InvalidInput for a time that it must not choose; Conflict if the
-        notice opens too soon.
+        notice opens too soon; ConcurrentChange if it has opened.
     """
+    if notice.starts_at <= now:
+        raise transaction.ConcurrentChange()
     last = notice.latest_start
     starts_at = transaction.find_time('starts_at', start, now)
     if starts_at is None or last is None or not now <= starts_at <= last:

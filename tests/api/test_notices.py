@@ -11,6 +11,7 @@ import pytest
 from ironic_reservations.reservations import targets
 from tests.common import application
 from tests.common import contract
+from tests.common import service
 
 OURS = '/v1/reservations'
 NOTICES = f'{OURS}/notices'
@@ -36,10 +37,8 @@ def post(ironic, status=201, **body):
 
 
 def patch(ironic, uuid, status=200, query='', **values):
-    response = ironic.http.patch(f'{NOTICES}/{uuid}{query}', json=[
-        {'op': 'add', 'path': f'/{name}', 'value': value}
-        if value is not None else {'op': 'remove', 'path': f'/{name}'}
-        for name, value in values.items()])
+    response = ironic.http.patch(f'{NOTICES}/{uuid}{query}',
+                                 json=service.make_patch(**values))
     fault = contract.check(response, status)
     return response.json()['notices'] if fault is None else fault
 
@@ -59,10 +58,6 @@ def set_time(ironic, column, seconds=0):
 def count(ironic, node_class):
     row, = ironic.capacity(resource_class=node_class, by='resource_class')
     return row
-
-
-def from_now(ironic, seconds):
-    return (ironic.now() + datetime.timedelta(0, seconds)).isoformat()
 
 
 def test_notice(ironic, nodes):
@@ -117,8 +112,8 @@ def test_cordon_keeps_holds_off(ironic, nodes, node_class):
 
 @pytest.mark.on('sqlite', 'server')
 def test_states_follow_the_clock(ironic, nodes, node_class):
-    notice, = post(ironic, nodes=[nodes[0].id], ends_at=from_now(
-        ironic, 3600), starts_at=from_now(ironic, 1800))
+    notice, = post(ironic, nodes=[nodes[0].id], ends_at=ironic.from_now(),
+                   starts_at=ironic.from_now(1800))
     assert notice['state'] == 'planned'
     assert not get(ironic, state='open', node=nodes[0].id)
     assert get(ironic, state='planned', node=nodes[0].name) == [notice]
@@ -158,7 +153,7 @@ def test_value_that_the_node_does_not_state(ironic, nodes, node_class,
 
 @pytest.mark.on('sqlite', 'server')
 def test_repeat(ironic, nodes):
-    body = {'uuid': str(uuid.uuid4()), 'ends_at': from_now(ironic, 60),
+    body = {'uuid': str(uuid.uuid4()), 'ends_at': ironic.from_now(60),
             'nodes': [nodes[1].id, nodes[0].name, nodes[0].id]}
     notices = post(ironic, **body)
     assert [notice['node_uuid'] for notice in notices] == [
@@ -199,10 +194,10 @@ def test_all_nodes_or_none(ironic, nodes):
 
 
 def test_times_in_the_wrong_order(ironic, nodes):
-    for times in ({'ends_at': from_now(ironic, -1)}, {'ends_at': {'in': 0}},
+    for times in ({'ends_at': ironic.from_now(-1)}, {'ends_at': {'in': 0}},
                   {'starts_at': {'in': 60}, 'ends_at': {'in': 60}},
-                  {'starts_at': from_now(ironic, 60),
-                   'ends_at': from_now(ironic, 60)}):
+                  {'starts_at': ironic.from_now(60),
+                   'ends_at': ironic.from_now(60)}):
         assert post(ironic, 400, nodes=[nodes[0].id], **times).startswith(
             'ends_at: must be later than starts_at and than now')
 
@@ -290,7 +285,7 @@ def test_update(ironic, nodes):
     patch(ironic, str(uuid.uuid4()), 404, ticket='T')
     patch(ironic, name, 404, query='?node=nonsense', ticket='T')
     for values in ({'cordon': None}, {'starts_at': None},
-                   {'ends_at': from_now(ironic, -60)}, {'kind': 'fault'}):
+                   {'ends_at': ironic.from_now(-60)}, {'kind': 'fault'}):
         patch(ironic, name, 400, query=f'?node={nodes[1].id}', **values)
 
 
@@ -306,7 +301,7 @@ def test_number_of_notices(ironic, nodes):
             if number:
                 patch(ironic, one['uuid'], ends_at='now')
         later = {**fault, 'uuid': str(uuid.uuid4()),
-                 'starts_at': from_now(ironic, 60)}
+                 'starts_at': ironic.from_now(60)}
         post(ironic, **later)
         fault['nodes'] = [node.id for node in nodes]
         text = post(ironic, 409, **fault)
@@ -410,11 +405,11 @@ def test_failed_build_without_a_reservation(ironic, nodes, is_expired):
 def test_failed_build_after_an_operator_changed_its_notice(ironic, nodes):
     """Only a cordon, or no end, keeps it from being prolonged."""
     notice, = fail_build(ironic, nodes[0])
-    patch(ironic, notice['uuid'], ends_at=from_now(ironic, 86400))
+    patch(ironic, notice['uuid'], ends_at=ironic.from_now(86400))
     again, = fail_build(ironic, nodes[0], 200, description='again')
     assert (again['description'], seconds_left(ironic, again) > 80000) == (
         'again', True)
-    for changes in {'ends_at': None}, {'ends_at': from_now(ironic, 60),
+    for changes in {'ends_at': None}, {'ends_at': ironic.from_now(60),
                                        'cordon': True}:
         notices = patch(ironic, notice['uuid'], **changes)
         assert fail_build(ironic, nodes[0], 200, description='no') == notices

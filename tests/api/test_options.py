@@ -551,12 +551,15 @@ TABLE = [
     ('notice list --state open', notices('node-0')),
     ('notice list --state planned', notices('node-1', State='planned')),
     ('notice list --state closed', rows()),
-    ('notice list', columns('UUID,Node,Kind,Cordon,State,Starts At,Ends At,'
-                            'Category,Ticket')),
+    ('notice list --overdue', rows()),
+    *((f'notice list {args}', rows()) for args in (
+        '--project east', '--project east --project-domain a')),
+    ('notice list', columns('UUID,Node,Kind,Cordon,State,Overdue,Starts At,'
+                            'Due At,Ends At,Category,Ticket')),
     ('notice list --long', columns(
-        'UUID,Node UUID,Node Name,Kind,Cordon,State,Starts At,Ends At,'
-        'Category,Ticket,Description,Action,Created By,Created At,'
-        'Updated At')),
+        'UUID,Node UUID,Node Name,Kind,Cordon,State,Overdue,Starts At,Due At,'
+        'Ends At,Category,Ticket,Latest Start,Scheduled At,Description,Action,'
+        'Project ID,Created By,Created At,Updated At')),
 
     ('notice create --kind maintenance node-5', notices(
         'node-5', Kind='maintenance', Cordon=True, State='open')),
@@ -578,6 +581,9 @@ TABLE = [
           (f'--starts-at {LATER}', notices(
               'node-5', **{'Starts At': LATER, 'Ends At': None})),
           ('--starts-at 1h --ends-at 2h', is_within),
+          (f'--due-at {LATER}', notices(
+              'node-5', Overdue=False, **{'Due At': LATER})),
+          (f'--latest-start {LATER}', notices('node-5')),
           ('--category gpu --description x --ticket T --uuid %(new)s',
            notices('node-5', UUID='%(new)s', Category='gpu', Ticket='T'))]),
     ("report node-2 --category gpu --description 'XID 79' --ticket T "
@@ -585,6 +591,7 @@ TABLE = [
                                Cordon=False, Category='gpu', Ticket='T')),
     ('report %(i2)s', notices('node-2')),
     ('report %(n2)s --all-projects', notices('node-2')),
+    ('report node-2 --cordon', notices('node-2', Kind='fault', Cordon=True)),
 
     ('notice set %(u0)s --ticket RMA-1 --category gpu --description x '
      '--action y', changes_notice('u0', ticket='RMA-1', category='gpu',
@@ -599,6 +606,13 @@ TABLE = [
     (f'notice set %(u0)s --ends-at {LATER}',
      changes_notice('u0', ends_at=LATER)),
     ('notice set %(u1)s --no-end', changes_notice('u1', ends_at=None)),
+    (f'notice set %(u0)s --due-at {LATER} --latest-start {LATER}',
+     changes_notice('u0', due_at=LATER, latest_start=LATER)),
+    ('notice set %(u0)s --no-due-at --no-latest-start',
+     changes_notice('u0', due_at=None, latest_start=None)),
+    ('notice schedule %(u1)s --at now', notices('node-1', State='open')),
+    ('notice schedule %(u1)s --at 1h --node %(n1)s --all-projects',
+     notices('node-1', State='planned')),
     (f'notice set %(u0)s --starts-at {LATER}',
      changes_notice('u0', state='planned')),
     ('notice close %(u0)s %(u1)s --all-projects', says(
@@ -728,6 +742,7 @@ def test_no_option_is_missing(name):
 #: Words that a command requires in addition to its arguments.
 REQUIRED = {'move': ['--from', 'a', '--to', 'b'],
             'notice create': ['--kind', 'fault'],
+            'notice schedule': ['--at', 'now'],
             'group create': ['--members', '1'],
             'pool create': ['--members', '1', '--project', 'a']}
 
@@ -820,6 +835,8 @@ def test_repeated_option(capsys, name, option, required):
     'pool set a --expires-at 2999-12-31T18:00Z --no-expiry',
     'pool set a --expires-in 1 --no-expiry',
     'notice set a --ends-at 1 --no-end',
+    'notice set a --due-at 1 --no-due-at',
+    'notice set a --latest-start 1 --no-latest-start',
     'notice set a --cordon --no-cordon',
     'notice create --kind fault a --no-cordon --cordon',
 ])
@@ -860,7 +877,7 @@ def completion(tmp_path_factory):
     ('baremetal reservation', 'g', 'group'),
     ('baremetal reservation group', '', 'create delete list set show'),
     ('baremetal reservation host', '', 'delete list'),
-    ('baremetal reservation notice', '', 'close create list set'),
+    ('baremetal reservation notice', '', 'close create list schedule set'),
     ('baremetal reservation', 'p', 'pool'),
     ('baremetal reservation pool', '',
      'add create delete list remove replace set show'),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools: /v1/reservations/pools."""
 
-import datetime
 import uuid
 
 import pytest
 
 from tests.common import contract
+from tests.common.service import make_patch
 
 OURS = '/v1/reservations'
 POOLS = f'{OURS}/pools'
@@ -56,17 +56,6 @@ def names(nodes):
     return names
 
 
-def patch(**values):
-    return [{'op': 'add', 'path': f'/{name}', 'value': value}
-            if value is not None else {'op': 'remove', 'path': f'/{name}'}
-            for name, value in values.items()]
-
-
-def in_future(ironic, seconds=3600):
-    return (ironic.now() + datetime.timedelta(0, seconds)).replace(
-        tzinfo=datetime.UTC).isoformat()
-
-
 def expire(ironic, pool):
     ironic.execute('UPDATE reservations_pools SET expires_at = '
                    f'{ironic.clock()} WHERE uuid = :u', u=pool['uuid'])
@@ -75,7 +64,7 @@ def expire(ironic, pool):
 @pytest.mark.on('sqlite', 'server')
 def test_pool(ironic, create, call, node_class):
     name = str(uuid.uuid4()).upper()
-    expires_at = in_future(ironic)
+    expires_at = ironic.from_now()
     pool = create(uuid=name, policy='pack', by=RACK, expires_at=expires_at,
                   description='Q1', request={'resource_class': node_class,
                                              'memory_mb': 512})
@@ -202,11 +191,11 @@ def test_dry_run_holds_nothing(create, call):
 
 @pytest.mark.on('sqlite', 'server')
 def test_expiry(ironic, create, call, nodes):
-    pool = create(6, expires_at=in_future(ironic))
+    pool = create(6, expires_at=ironic.from_now())
     expire(ironic, pool)
     for method, path, json in (
             ('GET', '', None), ('DELETE', '', None),
-            ('PATCH', '', patch(expires_at=None)),
+            ('PATCH', '', make_patch(expires_at=None)),
             ('POST', '/nodes', {'node': nodes[0].name}),
             ('POST', '/nodes', {'replaces': nodes[0].name}),
             ('DELETE', f'/nodes/{nodes[0].name}', None)):
@@ -232,25 +221,25 @@ def test_expiry_from_now(ironic, create):
 
 @pytest.mark.on('sqlite', 'server')
 def test_update(ironic, create, call):
-    expires_at, later = in_future(ironic), in_future(ironic, 7200)
+    expires_at, later = ironic.from_now(), ironic.from_now(7200)
     pool = create(expires_at=expires_at)
     path = f'/{pool["uuid"]}'
-    pool = call('PATCH', path, json=patch(expires_at=later,
-                                          description='x'))
+    pool = call('PATCH', path, json=make_patch(
+        expires_at=later, description='x'))
     assert (pool['expires_at'], pool['description']) == (later, 'x')
     assert pool['updated_at'] is not None
     assert call('GET', path) == pool
-    pool = call('PATCH', path, json=patch(expires_at=None,
-                                          description=None))
+    pool = call('PATCH', path, json=make_patch(
+        expires_at=None, description=None))
     assert (pool['expires_at'], pool['description']) == (None, None)
     for seconds in 3600, 7200:
-        pool = call('PATCH', path, json=patch(expires_at={'in': seconds}))
+        pool = call('PATCH', path, json=make_patch(expires_at={'in': seconds}))
         assert seconds - 60 < ironic.seconds_left(pool) <= seconds
     for value in ('2001-01-01T00:00:00Z', {'in': 0},
                   '2999-01-01T00:00:00', 'soon'):
-        call('PATCH', path, 400, patch(expires_at=value))
+        call('PATCH', path, 400, make_patch(expires_at=value))
         create(1, 400, expires_at=value)
-    for body in ([], patch(project_id='q'), patch(members=3)):
+    for body in ([], make_patch(project_id='q'), make_patch(members=3)):
         call('PATCH', path, 400, body)
     for name in 'expires_at', 'description':
         assert call('PATCH', path, 400, [
@@ -301,7 +290,7 @@ def test_add(ironic, nodes, create, call, names):
 
 
 def test_add_after_the_expiry_of_another_pool(ironic, nodes, create, call):
-    first = create(5, expires_at=in_future(ironic))
+    first = create(5, expires_at=ironic.from_now())
     second = create(1, project_id='q')
     expire(ironic, first)
     call('POST', f'/{second["uuid"]}/nodes',

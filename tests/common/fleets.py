@@ -45,6 +45,12 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 HOLD = 'UPDATE nodes SET instance_uuid'
 
 
+def from_now(seconds):
+    """Return a time as our tables store it, some seconds from now."""
+    return datetime.datetime.now(datetime.UTC).replace(
+        tzinfo=None, microsecond=0) + datetime.timedelta(0, seconds)
+
+
 class Database:
     """A database, and the commands that administer it."""
 

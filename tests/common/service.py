@@ -44,6 +44,19 @@ class Http(requests.Session):
             **{'timeout': 60, **kwargs})
 
 
+def send(method, url, body=None):
+    """Send a request of the latest API version, from any thread."""
+    return requests.request(method, url, json=body, timeout=120,
+                            headers={API_VERSION: 'latest'})
+
+
+def make_patch(**values):
+    """Return a JSON patch that sets keys; None removes a key."""
+    return [{'op': 'add', 'path': f'/{name}', 'value': value}
+            if value is not None else {'op': 'remove', 'path': f'/{name}'}
+            for name, value in values.items()]
+
+
 @functools.cache
 def engine(database_url):
     engine = sa.create_engine(database_url)
@@ -163,6 +176,10 @@ class Service:
         (text,), = self.execute(f'SELECT {self.clock()}')
         return datetime.datetime.fromisoformat(str(text)).replace(
             tzinfo=datetime.UTC)
+
+    def from_now(self, seconds=3600):
+        """Return a time in a request, some seconds from now."""
+        return (self.now() + datetime.timedelta(0, seconds)).isoformat()
 
     def seconds_left(self, lease):
         """Return for how long a reservation or a host lease lasts."""

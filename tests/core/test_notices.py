@@ -22,6 +22,7 @@ from ironic_reservations.reservations import targets
 from ironic_reservations.reservations import transaction
 from tests.common import fleets
 from tests.common.fleets import HOLD
+from tests.common.fleets import from_now
 from tests.common.fleets import present
 
 pytestmark = pytest.mark.on('sqlite', 'server')
@@ -49,11 +50,6 @@ def create(fleet, *node_ids, **fields):
 
 def update(name, **changes):
     return notice_updates.update_notices(name, None, changes, OPERATOR)
-
-
-def from_now(seconds):
-    return datetime.datetime.now(datetime.UTC).replace(
-        tzinfo=None, microsecond=0) + datetime.timedelta(0, seconds)
 
 
 @pytest.mark.on('sqlite')

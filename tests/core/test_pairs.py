@@ -148,11 +148,11 @@ def check_mutation(simulator, pair, target, name, mutant):
 
 def test_guards():
     """Each condition of a hold and of a claim is in one of the lists."""
-    shape = node_rows._Shape(
-        'project', True, True, ('CUSTOM_X',), False, (True, False))
     texts = [show(condition) for is_claim in (False, True)
-             for condition in node_rows._hold_node(
-                 shape, is_claim)._where_criteria]
+             for is_suspect in (False, True)
+             for condition in node_rows._hold_node(node_rows._Shape(
+                 'project', True, True, ('CUSTOM_X',), is_suspect, False,
+                 (True, False)), is_claim)._where_criteria]
     assert [text for text in texts if not any(
         part in text for part in [*GUARDS, *UNNECESSARY])] == []
     assert [part for part in [*GUARDS, *UNNECESSARY]

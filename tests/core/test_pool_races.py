@@ -15,9 +15,9 @@ from ironic_reservations import values
 from ironic_reservations.db import models
 from ironic_reservations.reservations import pool_nodes
 from ironic_reservations.reservations import pools
+from tests.common.fleets import from_now
 from tests.core import test_pools
 from tests.core.test_pools import allow
-from tests.core.test_pools import from_now
 
 pytestmark = pytest.mark.on('server')
 

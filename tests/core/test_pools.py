@@ -2,7 +2,6 @@
 """Pools and their nodes in the database."""
 
 import dataclasses
-import datetime
 import itertools
 import uuid
 
@@ -19,6 +18,7 @@ from ironic_reservations.db import models
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import pool_nodes
 from ironic_reservations.reservations import pools
+from tests.common.fleets import from_now
 from tests.common.fleets import present
 
 pytestmark = pytest.mark.on('sqlite', 'server')
@@ -56,11 +56,6 @@ def make_matcher(project_id='p', **body):
 def create(members=1, project_id='p', **fields):
     return pools.create_pool(make_matcher(project_id), make_request(
         members, project_id, **fields))[0]
-
-
-def from_now(seconds):
-    return datetime.datetime.now(datetime.UTC).replace(
-        tzinfo=None, microsecond=0) + datetime.timedelta(0, seconds)
 
 
 def allow(pool):

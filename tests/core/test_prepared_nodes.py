@@ -146,8 +146,12 @@ def test_node_that_is_not_prepared(fleet, name):
 
 
 @pytest.mark.parametrize('name', PREPARATIONS)
-def test_preparation_between_the_search_and_the_hold(fleet, name):
+@pytest.mark.parametrize('table', [None, 'ports', 'portgroups'])
+def test_preparation_between_the_search_and_the_hold(fleet, name, table):
+    """Also if the search has read a text that may name a VIF."""
     node_id = fleet.add_node()
+    if table:
+        add_port(table, extra='{"note": "vif_port_id"}')(fleet, node_id)
     with fleet.before(fleets.HOLD,
                       lambda: PREPARATIONS[name][0](fleet, node_id)):
         with pytest.raises(exception.NoMatchingNode):

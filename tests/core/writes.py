@@ -274,9 +274,10 @@ def replace_in_pool(name, must_be_idle=False):
 
 def report(name, authority=OPERATOR, **fields):
     """POST of notices."""
+    times = {name: fields.pop(name) for name in notices.TIMES & fields.keys()}
     rows, is_new = notices.create_notices(notices.Request(**{
         'uuid': ident(f'new notice {name}'), 'kind': 'fault', 'cordon': False,
-        'nodes': (ident(name),), 'domain': None, 'times': {},
+        'nodes': (ident(name),), 'domain': None, 'times': times,
         'texts': values.NoticeTexts(), 'digest': DIGEST, 'created_by': None,
         **fields}),
         authority)

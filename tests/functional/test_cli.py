@@ -2,8 +2,9 @@
 """The real openstack command against a real Ironic, Nova and Glance.
 
 Options and output are tested in tests/api/test_cli.py, test_options.py and
-test_cli_failures.py, overridden flavors in tests/unit/test_flavors.py, and
-lookups in Keystone in test_keystone.py here.
+test_cli_failures.py, audits of pools in test_audit.py,
+overridden flavors in tests/unit/test_flavors.py, and lookups in Keystone in
+test_keystone.py here.
 """
 
 import json
@@ -13,15 +14,11 @@ import re
 import shlex
 import signal
 import subprocess
-import time
-from unittest import mock
 import uuid
 
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations.osc import client
-from ironic_reservations.osc.audit import reader
 from tests.common import command
 from tests.common.command import get_data
 from tests.common.command import get_error
@@ -162,6 +159,13 @@ def test_nodes_that_do_not_exist(ironic, cli, fleet):
              f'No notice {notice} of node cly-3 could be found.')):
         assert get_error(cli(*args)).startswith(hint + message)
     assert cli('notice', 'list', '--node', 'cly-3').stderr == missing
+    pool = ironic.http.post('/v1/reservations/pools', json={
+        'project_id': 'east', 'members': 1,
+        'request': {'candidate_nodes': ['cli-3']}}).json()['uuid']
+    for verb in 'add', 'remove', 'replace':
+        assert missing in get_error(cli('pool', verb, pool, 'cly-3'))
+    assert get_error(cli('pool', 'add', pool, 'cli-3')).count('\n') == 1
+    get_output(cli('pool', 'delete', pool))
     for node, message in (
             ('cly-3', missing),
             ('cli-3', 'No reservations found with node cli-3.\n')):
@@ -284,118 +288,6 @@ def test_flavor_and_image(ironic, fleet, cloud, flavors, images):
                                 f'--{kind}', ident, **env))
         assert error.startswith(f'Cannot look up {kind} "{ident}": ')
         assert message in error and error.count('\n') == 1
-
-
-@pytest.mark.parametrize('maximum, requests', [(1000, 1), (2, 3)])
-def test_audit_of_expired_leases(ironic, cli, fleet, monkeypatch, maximum,
-                                 requests):
-    """A dry run finds that their nodes are free, for all of them at once."""
-    monkeypatch.setattr(reader, 'DRY_RUN_NODES', maximum)
-    for node in fleet:
-        hold = ironic.create(candidate_nodes=[node.id], expires_in=3600)
-        ironic.expire(hold['instance_uuid'])
-    with mock.patch.object(client, 'request_ironic',
-                           wraps=client.request_ironic) as request:
-        result = cli('audit')
-    assert result.stdout == 'Nothing disagrees: 0 reservations, 5 nodes.\n'
-    assert [call.args[1] for call in request.mock_calls].count(
-        'POST') == requests
-
-
-def test_unknown_node_of_a_pool(ironic, cli, fleet):
-    name, typo = fleet[0].name, fleet[0].name.replace('cli', 'cly')
-    pool = ironic.http.post('/v1/reservations/pools', json={
-        'project_id': 'east', 'members': 1,
-        'request': {'candidate_nodes': [name]}}).json()['uuid']
-    for verb in 'add', 'remove', 'replace':
-        assert (f'No node {typo} was found. Did you mean {name}?\n'
-                in get_error(cli('pool', verb, pool, typo)))
-    assert get_error(cli('pool', 'add', pool, name)).count('\n') == 1
-    get_output(cli('pool', 'delete', pool))
-
-
-def test_audit_of_an_instance_in_a_pool(ironic, cli, fleet):
-    """To other projects, a node of a pool does not look reserved."""
-    node = fleet[0]
-    pool = ironic.http.post('/v1/reservations/pools', json={
-        'project_id': 'east', 'members': 1,
-        'request': {'candidate_nodes': [node.id]}}).json()['uuid']
-    ironic.set_node(node.id, instance_uuid=str(uuid.uuid4()))
-    row, = json.loads(cli('audit', '-f', 'json').stdout)
-    assert (row['Kind'], row['Node']) == ('unknown-instance', node.name)
-    ironic.set_node(node.id, instance_uuid=None)
-    get_output(cli('pool', 'delete', pool))
-
-
-def test_audit_of_dedicated_nodes(ironic, cli):
-    """They match only dry runs that require their traits."""
-    both = ['CUSTOM_DEDICATED_A', 'CUSTOM_DEDICATED_B']
-    traits = [[], both[:1], both, both]
-    with ironic.fleet(*({**NODE, 'name': f'dedicated-{number}',
-                         'traits': traits[number]}
-                        for number in range(4))) as nodes:
-        for node, required in zip(nodes[:3], traits[:3], strict=True):
-            hold = ironic.create(
-                candidate_nodes=[node.id], expires_in=3600, extra_specs={
-                    f'trait:{trait}': 'required' for trait in required})
-            ironic.expire(hold['instance_uuid'])
-        ironic.set_node(nodes[3].id, instance_uuid=str(uuid.uuid4()))
-        row, = json.loads(cli('audit', '-f', 'json').stdout)
-        assert (row['Kind'], row['Node']) == ('unknown-instance',
-                                              nodes[3].name)
-        ironic.free_nodes(CLASS)
-
-
-def test_audit_of_pools(ironic, cli, fleet):
-    """Ironic's own API deploys a node of a pool for another project."""
-    first, second, other, *_ = fleet
-    instance = str(uuid.uuid4())
-    pools = []
-    for node in first, second:
-        response = ironic.http.post('/v1/reservations/pools', json={
-            'project_id': 'east', 'members': 1,
-            'request': {'candidate_nodes': [node.id]}})
-        assert response.status_code == 201, response.text
-        pools.append(response.json()['uuid'])
-    ironic.create(candidate_nodes=[second.id], project_id='east')
-    ironic.set_node(first.id, instance_uuid=instance, lessee='west',
-                    provision_state='active')
-    row, = json.loads(cli('audit', '-f', 'json').stdout)
-    assert (row['Kind'], row['Instance'], row['Node']) == (
-        'pool-conflict', instance, first.name)
-    _, _, advice = row['What to Do'].partition(': ')
-    assert advice == (f'openstack baremetal reservation pool replace '
-                      f'{pools[0]} {first.name}')
-    ironic.execute('DELETE FROM reservations_pool_nodes')
-    ironic.execute('DELETE FROM reservations_pools')
-    assert cli('audit').stdout.startswith('Nothing disagrees: ')
-
-
-def test_audit_of_notices(ironic, cli, fleet):
-    """Overdue work, and a machine that a project has given back as broken."""
-    late, faulty, later, *_ = fleet
-    for node, due_at in (late, 1), (later, 3600):
-        get_output(cli('cordon', node.name, '--due-at', f'{due_at}s'))
-    get_output(cli('notice', 'create', '--kind', 'fault', '--cordon',
-                   faulty.name))
-    ironic.execute('UPDATE reservations_notices SET project_id = \'east\' '
-                   'WHERE kind = \'fault\'')
-    time.sleep(1.5)
-    for options in [], ['--repair']:
-        result = cli('audit', '-f', 'json', *options)
-        assert result.returncode == 1
-        rows = json.loads(result.stdout)
-        assert [(row['Kind'], row['Instance'], row['Node'])
-                for row in rows] == [('overdue-notice', None, late.name),
-                                     ('project-cordon', None, faulty.name)]
-        for row in rows:
-            _, _, advice = row['What to Do'].partition(': ')
-            # It shows the notice.
-            assert row['Node'] in get_output(command.run(
-                ironic.url, *shlex.split(advice)[1:]))
-    get_output(cli('uncordon', late.name, faulty.name, later.name))
-    assert cli('audit').stdout.startswith('Nothing disagrees: ')
-    ironic.execute('DELETE FROM reservations_notices')
 
 
 def test_audit_without_nova(ironic, cli, fleet):

@@ -9,13 +9,11 @@ import time
 import uuid
 
 import pytest
-import requests
 
 from tests.common import servers
 from tests.common import service
 
 OURS = service.OURS
-LATEST = {service.API_VERSION: 'latest'}
 
 INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
                   'value': 'http://127.0.0.1/image'}]
@@ -27,11 +25,6 @@ SECONDS = 10
 #: machine, deployments are often too late.
 EVENTS = {'renew', 'release', 'prepare', 'deploy', 'lock', 'kept'}
 EXTRA_SECONDS = 60
-
-
-def call(url, method, path, body=None):
-    return requests.request(method, url + path, json=body, headers=LATEST,
-                            timeout=60)
 
 
 class Race:
@@ -47,7 +40,8 @@ class Race:
         self.rounds = {}
 
     def ours(self, method, path='', body=None):
-        response = call(random.choice(self.urls), method, OURS + path, body)
+        response = service.send(
+            method, random.choice(self.urls) + OURS + path, body)
         # No conflict may result in a 5xx.
         assert response.status_code < 500, response.text
         return response
@@ -118,7 +112,7 @@ class Race:
 
     def build(self, node_uuid):
         """Hold one node, and act on it when the lease is about to expire."""
-        path = f'/v1/nodes/{node_uuid}'
+        url = f'{self.ironic.url}/v1/nodes/{node_uuid}'
         for _ in self.run_until_the_end():
             body = {'candidate_nodes': [node_uuid], 'expires_in': 1,
                     'instance_uuid': str(uuid.uuid4()), 'host': 'compute-1'}
@@ -135,10 +129,10 @@ class Race:
             seconds = service.get_expiry(reservation).timestamp() - time.time()
             time.sleep(max(0, seconds + random.uniform(-0.6, 0.05)))
             self.rounds[act.__name__] = self.rounds.get(act.__name__, 0) + 1
-            act(body, reservation, path)
-            self.clean(body['instance_uuid'], path)
+            act(body, reservation, url)
+            self.clean(body['instance_uuid'], url)
 
-    def renew(self, body, reservation, path):
+    def renew(self, body, reservation, url):
         response = self.ours('POST', body={**body, 'expires_in': 2})
         if response.status_code == 422:
             return  # Another client has the node.
@@ -155,7 +149,7 @@ class Race:
                 'a confirmed lease was not kept', reservation)
             time.sleep(0.02)
 
-    def release(self, body, reservation, path):
+    def release(self, body, reservation, url):
         response = self.ours('DELETE', f'/{body["instance_uuid"]}')
         assert response.status_code in (204, 404, 409), response.text
         if response.status_code != 409:
@@ -166,22 +160,22 @@ class Race:
                                    i=body['instance_uuid'])
             assert count == 0
 
-    def prepare(self, body, reservation, path):
-        response = call(self.ironic.url, 'PATCH', path, INSTANCE_INFO)
+    def prepare(self, body, reservation, url):
+        response = service.send('PATCH', url, INSTANCE_INFO)
         if response.status_code == 200:
-            self.check_that_it_stays(body, reservation, path)
+            self.check_that_it_stays(body, reservation, url)
 
-    def deploy(self, body, reservation, path):
-        response = call(self.ironic.url, 'PUT', f'{path}/states/provision',
-                        {'target': 'active'})
+    def deploy(self, body, reservation, url):
+        response = service.send('PUT', f'{url}/states/provision',
+                                {'target': 'active'})
         if response.status_code == 202:
-            self.check_that_it_stays(body, reservation, path)
+            self.check_that_it_stays(body, reservation, url)
 
-    def lock(self, body, reservation, path):
-        call(self.ironic.url, 'PUT', f'{path}/states/power',
-             {'target': random.choice(['power on', 'power off'])})
+    def lock(self, body, reservation, url):
+        service.send('PUT', f'{url}/states/power', {
+            'target': random.choice(['power on', 'power off'])})
 
-    def check_that_it_stays(self, body, reservation, path):
+    def check_that_it_stays(self, body, reservation, url):
         """Check that a touched node stays held after its lease."""
         ident = body['instance_uuid']
         before, instance_uuid = self.read_node(
@@ -199,22 +193,22 @@ class Race:
             assert self.ours('GET', f'/{ident}').status_code == 200
             time.sleep(0.05)
 
-    def clean(self, ident, path):
+    def clean(self, ident, url):
         """Release the node as a host would, in any state."""
         for _ in range(600):
-            node = call(self.ironic.url, 'GET', path).json()
+            node = service.send('GET', url).json()
             if node.get('reservation') or 'provision_state' not in node:
                 pass
             elif node['provision_state'] in ('active', 'deploy failed',
                                              'error'):
                 # Ironic frees the node, regardless of its holder.
                 self.torn_down.add(node['instance_uuid'])
-                call(self.ironic.url, 'PUT', f'{path}/states/provision',
-                     {'target': 'deleted'})
+                service.send('PUT', f'{url}/states/provision',
+                             {'target': 'deleted'})
             elif node['provision_state'] != 'available':
                 pass
             elif node['instance_info']:
-                call(self.ironic.url, 'PATCH', path, NO_INSTANCE_INFO)
+                service.send('PATCH', url, NO_INSTANCE_INFO)
             else:
                 status = self.ours('DELETE', f'/{ident}').status_code
                 assert status in (204, 404, 409)

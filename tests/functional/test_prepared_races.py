@@ -7,22 +7,18 @@ import time
 import uuid
 
 import pytest
-import requests
 
 from ironic_reservations.db import engine
 from ironic_reservations.reservations import expiry
 from tests.common import fleets
 from tests.common import service
 
-LATEST = {service.API_VERSION: 'latest'}
-
 #: Rounds of each race.
 ROUNDS = 8
 
 
 def call(ironic, method, path, expected, body=None):
-    response = requests.request(method, ironic.url + path, json=body,
-                                headers=LATEST, timeout=60)
+    response = service.send(method, ironic.url + path, body)
     assert response.status_code in expected, response.text
     return response
 

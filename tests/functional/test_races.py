@@ -15,7 +15,6 @@ import time
 import uuid
 
 import pytest
-import requests
 import sqlalchemy as sa
 
 from tests.common import service
@@ -30,7 +29,6 @@ SECONDS = 8
 #: machine one allocation may take as long as the race.
 PENDING_EVENTS = set()
 EXTRA_SECONDS = 60
-VERSION = {service.API_VERSION: 'latest'}
 
 #: The clients wait for each other here before they start.
 BARRIER = threading.Barrier(CLIENTS, timeout=120)
@@ -40,8 +38,7 @@ BARRIER = threading.Barrier(CLIENTS, timeout=120)
 
 def call(method, url, body=None):
     """Return the status and the content of a response."""
-    response = requests.request(method, url, json=body, headers=VERSION,
-                                timeout=120)
+    response = service.send(method, url, body)
     return response.status_code, response.json() if response.content else None
 
 

@@ -180,7 +180,7 @@ def test_valid_capability(value):
 
 
 @hypothesis.given(strategies.requests())
-@hypothesis.settings(deadline=None, max_examples=1000)
+@hypothesis.settings(deadline=None, max_examples=300)
 def test_valid_body_is_parsed_or_refused(body):
     """The identity of a parsed request is a request with that identity."""
     reservations.CREATE_BODY(body)

@@ -153,7 +153,7 @@ nearly = st.builds(
 
 
 @hypothesis.given(anything | nearly)
-@hypothesis.settings(deadline=None, max_examples=500)
+@hypothesis.settings(deadline=None, max_examples=200)
 def test_any_json_is_valid_or_refused(value):
     try:
         validate(json.dumps(value).encode())
@@ -288,7 +288,7 @@ deep = st.builds(_wrap, _tricky | st.lists(_tricky, max_size=2)
 
 @hypothesis.given(deep | st.lists(deep, max_size=3), st.booleans(),
                   st.sampled_from([None, 1]))
-@hypothesis.settings(deadline=None, max_examples=500)
+@hypothesis.settings(deadline=None, max_examples=200)
 def test_at_most_20_levels(value, ascii_only, indent):
     body = json.dumps(value, ensure_ascii=ascii_only,
                       indent=indent).encode('utf-8')
