@@ -204,7 +204,7 @@ class Cloud:
                         'rpc_transport': 'oslo', 'transport_url': bus,
                         'rbac_service_role_elevated_access': 'true'},
             'api': {'middleware': 'reservations'},
-            'reservations': {'require_lease': 'true'},
+            'reservations': {'require_lease': 'true', 'project_cordons': 3},
             'conductor': {'automated_clean': 'false'},
             'fake': {'deploy_delay': self.deploy_delay},
             # To read whether an image is a whole disk.

@@ -98,6 +98,7 @@ def _count() -> list[core.Metric]:
     leases = host_leases.find_leases(limit=None)
     notice_counts = {(kind, state): 0 for kind in constants.NOTICE_KINDS
                      for state in ('planned', 'open')}
+    overdue_notices = notice_lookup.count_overdue()
     [[now]] = engine.fetch_rows(sa.select(functions.utcnow()))
     return [
         _gauge('nodes', 'Nodes that are free, reserved, taken or out of '
@@ -127,6 +128,9 @@ def _count() -> list[core.Metric]:
         _gauge('notices', 'Planned and open notices',
                notice_counts | notice_lookup.count_notices(),
                'kind', 'state'),
+        _gauge('notices_overdue', 'Open notices whose due time has passed',
+               {(kind,): overdue_notices.get(kind, 0)
+                for kind in constants.NOTICE_KINDS}, 'kind'),
     ]
 
 

@@ -53,6 +53,11 @@ _STATE = sa.case(*((condition, name) for name, condition in _STATES.items()))
 _IS_FAILED_BUILD = notices.c.is_failed_build == sa.true()
 _IS_NO_FAILED_BUILD = notices.c.is_failed_build == sa.false()
 
+#: A project has reported a fault of the node, with a cordon that is open.
+IS_PROJECT_CORDON = sa.and_(
+    _STATES['open'], notices.c.cordon == sa.true(),
+    notices.c.project_id.is_not(None), _IS_NO_FAILED_BUILD)
+
 # Notices with their nodes, which may have been deleted.
 _NOTICES = notices.outerjoin(nodes, expressions.NOTICE_ON_NODE)
 

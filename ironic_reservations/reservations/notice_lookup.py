@@ -70,6 +70,18 @@ def find_on_nodes(node_ids: Collection[int], reach: values.Ownership
 
 
 @engine.retry
+def find_overdue() -> list[values.Notice]:
+    """Return the overdue notices, in the order of creation."""
+    return read_notices(notice_rows.is_overdue('true'))
+
+
+@engine.retry
+def find_project_cordons() -> list[values.Notice]:
+    """Return the open cordons of projects, in the order of creation."""
+    return read_notices(notice_rows.IS_PROJECT_CORDON)
+
+
+@engine.retry
 def count_notices() -> dict[tuple[str, str], int]:
     """Return the numbers of planned and open notices by kind and state."""
     return {(kind, state): number for kind, state, number

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The guides that can be pasted, as an operator and as a project."""
 
+import datetime
 import itertools
 import os
 import pathlib
@@ -155,7 +156,7 @@ def test_repair(cloud, reservations, follow, run_script):
     assert reservations.show(server.id).node_uuid in machines
 
 
-def test_maintenance(reservations, follow):
+def test_maintenance(cloud, reservations, follow):
     steps = follow('how-to/maintenance')
     next(steps)
     assert next(steps).count('CHG-1208') == 3
@@ -185,10 +186,85 @@ def test_maintenance(reservations, follow):
     next(steps)
     eventually(assert_begun)
     next(steps)
+
+    def assert_overdue():
+        assert len(list(reservations.notices(overdue=True))) == 3
+
+    # It takes longer than planned, so nothing ends.
+    eventually(assert_overdue)
+    assert next(steps).count('CHG-1208') == 3
+    assert_begun()
+    assert not list(reservations.notices(overdue=True))
     # The work is done.
     assert next(steps).count('Firmware 3.2 installed') >= 3
     assert read_states() == {'closed'}
+    # The project chooses when the work on its server's machine begins.
+    next(steps)
+    next(steps)
+    notice, = reservations.notices(state='planned')
+    uuid = notice.uuid
+    assert uuid in next(steps)
+    change, = reservations.notices(uuid=uuid)
+    for name in 'starts_at', 'due_at':
+        days = datetime.timedelta(days=3)
+        assert abs(read_time(change, name) - read_time(notice, name) - days
+                   ) < datetime.timedelta(minutes=5)
+    assert change.scheduled_at
+    next(steps)
+    assert read_states() == {'open'}
+    next(steps)
+    assert read_states() == {'closed'}
+    [server] = cloud.servers()
+    assert server.status == 'ACTIVE'
     assert not list(steps)
+
+
+def read_time(notice, name):
+    return datetime.datetime.fromisoformat(notice[name])
+
+
+def test_give_back(cloud, reservations, follow):
+    steps = follow('how-to/give-back')
+    next(steps)
+    machine, = reservations.list(state='active')
+
+    def explain():
+        """Return why the machine cannot be reserved."""
+        return {row['by'] for row in reservations.dry_run(
+            candidate_nodes=[machine.node_uuid])['explanation']['eliminated']}
+
+    next(steps)
+    report, = reservations.notices(state='open')
+    assert (report.kind, report.cordon, report.node_uuid,
+            report.project_id) == (
+                'fault', True, machine.node_uuid, machine.project_id)
+    # The project has another machine, and nobody gets the broken one.
+    next(steps)
+    other, = reservations.list(state='active')
+    assert other.node_uuid != machine.node_uuid
+
+    def assert_only_cordoned():
+        assert explain() == {'candidate_nodes', 'cordoned'}
+
+    eventually(assert_only_cordoned)
+    # The operator finds it, in the list and by the audit.
+    output = next(steps)
+    assert report.uuid in output and machine.project_id in output
+    assert cloud.audit() == {('project-cordon', None)}
+    next(steps)
+    report, = reservations.notices(uuid=report.uuid)
+    assert (report.ticket, bool(report.due_at)) == ('RMA-4711', True)
+    # It is repaired, and checked.
+    next(steps)
+    assert explain() == {'candidate_nodes', 'not available'}
+    next(steps)
+    assert_only_cordoned()
+    next(steps)
+    assert explain() == {'candidate_nodes'}
+    # The project sees what was done.
+    assert 'GPU 3 replaced' in next(steps)
+    assert not list(steps)
+    cloud.assert_no_findings()
 
 
 def test_pool(cloud, reservations, follow):

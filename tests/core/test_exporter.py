@@ -2,6 +2,7 @@
 """The metrics of the fleet, without the process that serves them."""
 
 import collections
+import datetime
 import uuid
 
 import pytest
@@ -34,6 +35,8 @@ def test_series_at_0_are_exported(fleet):
             'host', 'compute-1'), ('state', state)] == (state == 'reserved')
     assert metrics['ironic_reservations_overdue',] == 0
     for kind in constants.NOTICE_KINDS:
+        assert metrics['ironic_reservations_notices_overdue', (
+            'kind', kind)] == 0
         for state in 'planned', 'open':
             assert metrics['ironic_reservations_notices', ('kind', kind), (
                 'state', state)] == 0
@@ -101,3 +104,16 @@ def test_nodes_of_pools(fleet):
         (('pool', name), ('project_id', 'p'), ('state', state)): number
         for state, number in (('free', 2), ('reserved', 0), ('taken', 0),
                               ('out_of_service', 1))}
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_overdue_notices(fleet):
+    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    hour = datetime.timedelta(hours=1)
+    for node_id, due_at in zip(fleet.add({}, {}, {}), (
+            now - hour, now + hour, None), strict=True):
+        fleet.add_notice(node_id, kind='maintenance', due_at=due_at)
+    metrics = samples()
+    assert {kind: metrics['ironic_reservations_notices_overdue', (
+        'kind', kind)] for kind in constants.NOTICE_KINDS} == {
+            'maintenance': 1, 'retirement': 0, 'fault': 0}

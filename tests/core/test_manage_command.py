@@ -4,7 +4,9 @@
 Most of it without the process, which takes two seconds to start.
 """
 
+import datetime
 import subprocess
+import uuid
 
 import pytest
 import sqlalchemy as sa
@@ -63,7 +65,8 @@ def test_audit(busy_fleet, capsys, fields, reason):
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == (f'{len(lines)} reservations are overdue, 0 free nodes are '
                     f'prepared, 0 nodes carry an unknown instance, 0 nodes of '
-                    f'pools carry an instance of another project')
+                    f'pools carry an instance of another project, 0 notices '
+                    f'are overdue, 0 cordons were set by projects')
     assert len(lines) == bool(reason)
     for line in lines:
         for word in (fleets.INSTANCE, busy_fleet[busy_fleet.node_id].uuid,
@@ -97,7 +100,41 @@ def test_audit_of_free_nodes(fleet, capsys):
         f'{foreign} --instance-uuid',
         '0 reservations are overdue, 1 free nodes are prepared, 1 nodes carry '
         'an unknown instance, 0 nodes of pools carry an instance of another '
-        'project']
+        'project, 0 notices are overdue, 0 cordons were set by projects']
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_audit_of_notices(fleet, capsys):
+    late, faulty, *others, fifth = fleet.add(*[{}] * 5)
+    past, future = (datetime.datetime.now(datetime.UTC).replace(
+        tzinfo=None, microsecond=0) + datetime.timedelta(hours=hours)
+        for hours in (-1, 1))
+    first, second = (str(uuid.uuid4()) for _ in range(2))
+    fleet.add_notice(late, due_at=past, uuid=first)
+    fleet.add_notice(faulty, cordon=True, project_id='p', uuid=second)
+    # The work goes on, was done, or is planned.
+    fleet.add_notice(others[0], due_at=future)
+    fleet.add_notice(others[0], due_at=past, ends_at=past)
+    fleet.add_notice(others[0], due_at=future, starts_at=future)
+    # Reports of projects without a cordon, and closed or failed builds.
+    fleet.add_notice(others[1], project_id='p')
+    fleet.add_notice(others[1], project_id='p', cordon=True, ends_at=past)
+    fleet.add_notice(others[1], project_id='p', cordon=True,
+                     is_failed_build=True)
+    fleet.cordon(others[1])
+    fleet.add_notice(fifth, due_at=past, project_id='p', cordon=True)
+    fleet.delete_node(fifth)
+    assert manage.audit() == 1
+    close = 'openstack baremetal reservation notice close'
+    late, faulty = (fleet[node_id].uuid for node_id in (late, faulty))
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f'node {late} has a notice that was due at {past} UTC; if the work is '
+        f'done: {close} {first} --node {late}',
+        f'node {faulty} is cordoned by project p since 2001-01-01 00:00:00 '
+        f'UTC; after its repair: {close} {second} --node {faulty}']
+    assert last.endswith(
+        ', 1 notices are overdue, 1 cordons were set by projects')
 
 
 def run(tmp_path, connection, *args):

@@ -343,5 +343,4 @@ def test_audit(fleet, capsys):
         assert (f'node {fleet[node_id].uuid} is in pool {name} of project p, '
                 f'but carries instance {fleet[node_id].instance_uuid} of '
                 f'project q;') in out
-    assert out.endswith(
-        ', 2 nodes of pools carry an instance of another project\n')
+    assert ', 2 nodes of pools carry an instance of another project,' in out

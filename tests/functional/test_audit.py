@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit of a real Ironic: nodes of pools, and expired reservations."""
+"""The audit of a real Ironic: pools, notices, and expired reservations."""
 
 import json
+import shlex
+import time
 from unittest import mock
 import uuid
 
@@ -114,4 +116,32 @@ def test_conflict_with_a_pool(ironic, fleet, run_audit, find):
                       f'{pool} {first.name}')
     for table in 'pool_nodes', 'pools':
         ironic.execute(f'DELETE FROM reservations_{table}')
+    assert run_audit().stdout.startswith('Nothing disagrees: ')
+
+
+def test_notices(ironic, fleet, run_audit):
+    """Overdue work, and a machine that a project has given back as broken."""
+    late, faulty, later, *_ = fleet
+    for kind, node, due_at in (('maintenance', late, 1),
+                               ('maintenance', later, 3600),
+                               ('fault', faulty, 3600)):
+        contract.check(ironic.http.post(f'{service.OURS}/notices', json={
+            'kind': kind, 'nodes': [node.id], 'cordon': True,
+            'due_at': {'in': due_at}}), 201)
+    ironic.execute("UPDATE reservations_notices SET project_id = 'east' "
+                   "WHERE kind = 'fault'")
+    time.sleep(2)
+    for options in [], ['--repair']:
+        result = run_audit('-f', 'json', *options)
+        assert result.returncode == 1
+        rows = json.loads(result.stdout)
+        assert [(row['Kind'], row['Instance'], row['Node'])
+                for row in rows] == [('overdue-notice', None, late.name),
+                                     ('project-cordon', None, faulty.name)]
+        for row in rows:
+            _, _, advice = row['What to Do'].partition(': ')
+            # It shows the notice.
+            assert f' {row["Node"]} ' in command.get_output(command.run(
+                ironic.url, *shlex.split(advice)[1:]))
+    ironic.execute('DELETE FROM reservations_notices')
     assert run_audit().stdout.startswith('Nothing disagrees: ')

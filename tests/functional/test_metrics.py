@@ -363,6 +363,21 @@ def test_overdue_reservations(ironic, server, fleet, resource_class):
     wait_for(lambda: 'Overdue' not in alerts(server))
 
 
+def test_overdue_notices(ironic, server, fleet):
+    with fleet({}) as [node]:
+        notice = {'uuid': str(uuid.uuid4()), 'kind': 'maintenance',
+                  'nodes': [node.id], 'due_at': {'in': 1}}
+        assert ironic.http.post(f'{service.OURS}/notices',
+                                json=notice).status_code == 201
+        wait_for(lambda: alerts(server).get(
+            'NoticesOverdue', {}).get('kind') == 'maintenance')
+        assert ironic.http.patch(
+            f'{service.OURS}/notices/{notice["uuid"]}', json=[
+                {'op': 'add', 'path': '/ends_at', 'value': 'now'}]
+        ).status_code == 200
+    wait_for(lambda: 'NoticesOverdue' not in alerts(server))
+
+
 def test_refusals(ironic, server, fleet):
     assert 'Refusals' not in alerts(server)
     with fleet({}):

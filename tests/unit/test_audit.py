@@ -31,6 +31,8 @@ COMPUTE_NODES = {'row-1': ComputeNode('compute-1', 'compute-1'),
 # The compute node of host compute-1 where it is down, and of its node-1.
 DOWN = ComputeNode('compute-1', 'compute-1', is_down=True)
 OLD = ComputeNode('compute-1', 'node-1')
+OVERDUE = Node(None, None, 'available', has_overdue_notice=True)
+BROKEN = Node(None, None, 'cleaning', cordon_project='east')
 PREPARED = Node(None, None, 'available', cleaning=('clean a', 'clean b'))
 ALLOCATIONS = {'server-1': {'row-1'}, 'server-2': {'row-2'}}
 
@@ -259,6 +261,11 @@ DISAGREEING = [
     ('pool-conflict', 'server-1', 'node-1', 'compute-1', {
         **PER_NODE, **IN_POOL, 'servers': {'server-1': Server(
             'compute-1', 'node-1', 'ACTIVE', project='west')}}),
+    ('overdue-notice', None, 'free', None, {'nodes': {'free': OVERDUE}}),
+    # The server runs.
+    ('overdue-notice', None, 'node-1', None, change(
+        None, None, {'has_overdue_notice': True})),
+    ('project-cordon', None, 'free', None, {'nodes': {'free': BROKEN}}),
     ('stale-row', None, 'node-1', 'compute-1',
      {'compute_nodes': {'node-1': OLD}}),
     ('stale-row', None, 'free', None,
@@ -367,6 +374,12 @@ ADVICE = [
     ('unless pool pool-1 can wait until the instance is deleted: openstack '
      'baremetal reservation pool replace pool-1 one', change(
          None, {'project': 'west'}, **IN_POOL)),
+    ('close it if the work is done, or set another due time: openstack '
+     'baremetal reservation notice list --overdue --node free',
+     {'nodes': {'free': OVERDUE}}),
+    ('repair the machine, which project east has reported: openstack '
+     'baremetal reservation notice list --state open --node free',
+     {'nodes': {'free': BROKEN}}),
     ('wait: host compute-1 is migrating, see its log for the servers that '
      'remain',
      {**PER_NODE, 'compute_nodes': {'node-1': OLD}}),

@@ -646,6 +646,7 @@ QUESTIONS = {
     'Who may do what?': 'reference/policy',
     'Why did a server end in ERROR?': 'how-to/troubleshooting',
     'A machine is broken: what now?': 'how-to/repair',
+    'How does a project give back a broken machine?': 'how-to/give-back',
     'How do I announce work on a rack?': 'how-to/maintenance',
     'How do I take a machine out of service?': 'how-to/retire',
     'A compute host is dead: what now?': 'how-to/lost-host',

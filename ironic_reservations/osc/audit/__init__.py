@@ -2,8 +2,8 @@
 """The audit, which compares Nova, Placement, the reservations and Ironic.
 
 * ``snapshot``: the values that the four services report.
-* ``base``, ``machines``, ``allocations``, ``pools``: one class per kind of
-  disagreement, which finds, explains and repairs it.
+* ``base``, ``machines``, ``allocations``, ``pools``, ``notices``: one class
+  per kind of disagreement, which finds, explains and repairs it.
 * ``kinds``: the list of these classes, and the search with them.
 * ``repairs``: functions that several repairs share.
 * ``reader``: reads a snapshot over the public APIs.

@@ -7,6 +7,7 @@ All functions here are pure.
 from ironic_reservations.osc.audit import allocations
 from ironic_reservations.osc.audit import base
 from ironic_reservations.osc.audit import machines
+from ironic_reservations.osc.audit import notices
 from ironic_reservations.osc.audit import pools
 from ironic_reservations.osc.audit import snapshot
 
@@ -14,7 +15,8 @@ REPAIR = 'openstack baremetal reservation audit --repair'
 
 #: Kinds by name, in the order in which they are defined and shown.
 KINDS: dict[str, base.Kind] = {
-    value.name: value() for module in (machines, allocations, pools)
+    value.name: value() for module in (
+        machines, allocations, pools, notices)
     for value in vars(module).values()
     if isinstance(value, type) and issubclass(value, base.Kind)}
 

@@ -82,8 +82,8 @@ class Reader:
                 self._sdk.compute.hypervisors(details=True), 'hypervisors')
             if row.hypervisor_type == 'ironic'}
         reservations = self._read_reservations()
-        # Free nodes on which something was left belong to no host.
-        nodes = self._read_nodes(with_leftovers=host is None)
+        # Leftovers on free nodes, and notices, belong to no host.
+        nodes = self._read_nodes(with_details=host is None)
         pools = self._read_pools()
         providers = {
             provider['uuid'].lower(): provider['root_provider_uuid'].lower()
@@ -184,7 +184,7 @@ class Reader:
         return (self._find_free(nodes[:middle], project, traits)
                 + self._find_free(nodes[middle:], project, traits))
 
-    def _read_nodes(self, with_leftovers: bool = True
+    def _read_nodes(self, with_details: bool = True
                     ) -> dict[str, snapshot.Node]:
         # Ironic's allocations are read, because Ironic responds with 500 to a
         # list of nodes with the field allocation_uuid. An allocation has the
@@ -194,9 +194,25 @@ class Reader:
         nodes = {node['uuid'].lower(): _convert_node(
             node, (node['instance_uuid'] or '').lower() in allocations)
             for node in self._read_list('nodes', _NODE_FIELDS)}
-        if with_leftovers:
+        if with_details:
             self._read_leftovers(nodes)
+            self._read_notices(nodes)
         return nodes
+
+    def _read_notices(self, nodes: dict[str, snapshot.Node]) -> None:
+        """Add to each node what its open notices say."""
+        # An older version of our API takes "notices" for an instance.
+        with contextlib.suppress(exc.BadRequest):
+            for row in self._read_list('reservations/notices', state='open'):
+                uuid = row['node_uuid'].lower()
+                if uuid not in nodes:
+                    continue
+                # Another older version has no due times.
+                if row.get('overdue'):
+                    nodes[uuid] = nodes[uuid]._replace(has_overdue_notice=True)
+                if row['cordon'] and row['project_id']:
+                    nodes[uuid] = nodes[uuid]._replace(
+                        cordon_project=row['project_id'])
 
     def _read_leftovers(self, nodes: dict[str, snapshot.Node]) -> None:
         """Add to each free node the commands that clean it.
@@ -313,7 +329,7 @@ class Reader:
             {instance: set(allocations['allocations'])}),
             reservation, server, allocations, self._auth)
 
-    def _read_list(self, collection: str, fields: str,
+    def _read_list(self, collection: str, fields: str | None = None,
                    **query: str) -> Iterator[client.Data]:
         """Yield the members of a collection in Ironic's API."""
         return client.read_list(self._cmd, collection,

@@ -63,6 +63,9 @@ class Node(NamedTuple):
     :param cleaning: commands that remove what a tenant has left on a free
         node.
     :param lessee: ID of the project that leases it, or None.
+    :param has_overdue_notice: whether one of its notices is overdue.
+    :param cordon_project: ID of a project that has set an open cordon, or
+        None.
     """
 
     name: str | None
@@ -71,6 +74,8 @@ class Node(NamedTuple):
     has_allocation: bool = False
     cleaning: tuple[str, ...] = ()
     lessee: str | None = None
+    has_overdue_notice: bool = False
+    cordon_project: str | None = None
 
     @property
     def is_deployed(self) -> bool:
