@@ -278,7 +278,7 @@ def _insert(run: transaction.Run, request: Request,
     """
     project_id = authority.reach.project_id
     reports = [node for node in nodes if not authority.may_write(node)]
-    reported = {node.id for node in reports}
+    report_ids = {node.id for node in reports}
     if reports and request.cordon:
         for name, time in request.times.items():
             if time is not None:
@@ -296,7 +296,7 @@ def _insert(run: transaction.Run, request: Request,
             for number, node in enumerate(nodes):
                 tx.execute(notice_rows.INSERT.values(times | _make_columns(
                     request, number, node,
-                    project_id if node.id in reported else None)))
+                    project_id if node.id in report_ids else None)))
             for row in tx.execute(notice_rows.select_faults(
                     project_id, [node.uuid for node in reports],
                     request.uuid)) if reports else ():

@@ -339,14 +339,13 @@ def test_reasons(ironic, create, call):
                        f'{ironic.clock(-3600)}')
     stays, old = call('GET', f'/{pool["uuid"]}')['nodes']
     assert stays['joined_at'] == old['joined_at'] < pool['created_at']
-    names = {stays['name'], old['name']}
     for _ in range(2):
         pool = call('POST', path, json={'replaces': old['name']})
-        [new] = [node for node in pool['nodes'] if node['name'] not in names]
+        [new] = [node for node in pool['nodes']
+                 if node['name'] != stays['name']]
         assert (new['reason'], new['replaces'], new['joined_at']) == (
             'replace', old['uuid'], pool['updated_at'])
         assert stays in pool['nodes']
-        names.add(new['name'])
         old = new
     # A node that returns has joined again.
     call('DELETE', f'{path}/{old["name"]}', 204)
