@@ -30,7 +30,14 @@ NOTICE_STATES = {name: _(name) for name in constants.NOTICE_STATES}
 NOTICE_TEXTS = {'description': '', 'action': _('done:'),
                 'ticket': _('ticket')}
 
+#: Times of a notice besides its start and end, with the words before them.
+NOTICE_TIMES = {'due_at': _('due'), 'latest_start': _('latest start'),
+                'scheduled_at': _('time chosen by the project on')}
+
 _CAPABILITY = re.compile(r'([^\s=:,<>!]+)\s*(?:[=:](.+))?', re.DOTALL)
+#: A field of the API at the start of an error, or anywhere in it.
+_FIELD = re.compile(
+    r'\A(\w++)[.\d]*+(?=: )|\b[^\W_]++(?:_[^\W_]++)++')
 _EXTRA_SPEC = re.compile(r'([^=]*[^=\s])\s*+=\s*+(.*)', re.DOTALL)
 
 #: Ownerships in the API, with their translations.
@@ -84,8 +91,8 @@ class _Uuid(forms.UUIDField):
         return str(super().clean(value))
 
 
-class _Time(forms.CharField):
-    """A text field of a time.
+class _Parsed(forms.CharField):
+    """A text field with another value than its text, such as a time.
 
     :param parse: returns the value of a text that is not empty.
     """
@@ -185,6 +192,7 @@ class Notices(_Form):
     kind = _choice(_('Kind'), NOTICE_KINDS)
     node = _text(_('Node'), 'node', _('name or UUID'))
     ticket = _text(_('Ticket'))
+    overdue = _choice(_('Overdue'), {'true': _('yes'), 'false': _('no')})
 
 
 class Confirmation(_Form):
@@ -194,6 +202,13 @@ class Confirmation(_Form):
         # The page of a request has a second form with the same names.
         super().__init__(*args, auto_id='ir-action-%s', **kwargs)
 
+    def use_labels(self, error: str) -> str:
+        """Return an error of the API with the labels of the form's fields."""
+        def find_label(match: re.Match[str]) -> str:
+            name = match[1] or match[0]
+            return str(self[name].label) if name in self.fields else match[0]
+        return _FIELD.sub(find_label, error)
+
 
 class Change(Confirmation):
     """The description and the lease of a reservation or a group."""
@@ -202,7 +217,7 @@ class Change(Confirmation):
     # the user has changed.
     description = _text(_('Description'), show_hidden_initial=True)
     expires_in = _text(
-        _('New lease'), field=_Time, parse=lambda text: (
+        _('New lease'), field=_Parsed, parse=lambda text: (
             None if text == 'never' else units.parse_seconds(text)),
         help_text=_('For example 12h or 7d from now, or "never". If empty, '
                     'the lease stays as it is.'))
@@ -219,19 +234,44 @@ class ChangePool(Change):
 
     expires_in = None
     expires_at = _text(
-        _('Expires at'), field=_Time, parse=units.parse_time,
+        _('Expires at'), field=_Parsed, parse=units.parse_time,
         show_hidden_initial=True, help_text=_(
             'For example 30d from now, or 2027-03-31T18:00:00Z. If empty, the '
             'pool does not expire.'))
 
 
 class Cordon(Confirmation):
-    """The texts of a cordon."""
+    """A notice with a cordon of nodes, or of those of a domain."""
 
     uuid = _Uuid()
+    nodes = _text(_('Nodes'), field=_Names, placeholder=_('names or UUIDs'),
+                  help_text=_('Separate several with commas.'))
+    by = _text(_('Or a domain'), field=_Parsed, parse=units.parse_domain,
+               help_text=_('For example capability:rack=r7.'))
+    kind = forms.ChoiceField(label=_('Kind'), choices=[*NOTICE_KINDS.items()])
+    starts_at = _text(
+        _('From'), field=_Parsed, parse=units.parse_time, help_text=_(
+            'For example 2d from now, or 2027-03-31T18:00:00Z. If empty, '
+            'now.'))
+    latest_start = _text(
+        _('Latest start'), field=_Parsed, parse=units.parse_time, help_text=_(
+            'Until then, the project that has the node may choose when the '
+            'work begins.'))
+    due_at = _text(
+        _('Due'), field=_Parsed, parse=units.parse_time, help_text=_(
+            'When the work should be done, for example 4h from now, or '
+            '2027-03-31T18:00:00Z. From then on, the notice is overdue.'))
     ticket = _text(_('Ticket'))
     description = _text(_('Description'), help_text=_(
         'The project that has the node sees it.'))
+
+    def clean(self) -> dict[str, Any]:
+        """Require either nodes or a domain."""
+        data = super().clean()
+        if not self.errors and bool(data['nodes']) == bool(data['by']):
+            raise validators.ValidationError(
+                _('Enter either nodes or a domain.'))
+        return data
 
 
 class Uncordon(Confirmation):
@@ -351,7 +391,7 @@ class Reserve(Confirmation, _ProjectForm):
     instance_uuid = _Uuid()
     members = forms.IntegerField(label=_('Machines'), initial=1, min_value=1)
     expires_in = _text(
-        _('Lease'), field=_Time, parse=units.parse_seconds, help_text=_(
+        _('Lease'), field=_Parsed, parse=units.parse_seconds, help_text=_(
             'For example 12h or 7d. If empty, the default of the cloud.'))
     description = _text(_('Description'))
     policy = forms.ChoiceField(

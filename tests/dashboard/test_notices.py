@@ -38,21 +38,34 @@ def list_notices(cloud):
                 node='gold-1')}
 
 
+def squeeze(visitor):
+    return re.sub(r'\s+', ' ', visitor.main.inner_text())
+
+
+def alert(visitor):
+    return visitor.main.get_by_role('alert').inner_text()
+
+
+def nodes_in_form(page):
+    return page.get_by_label('Nodes', exact=True).input_value()
+
+
 def test_operator_cordons_and_uncordons(admin, cloud, fault):
     page = admin.open('notices/')
     assert re.match('gold-1 open fault: gpu .* no end .*RMA-7 Cordon',
                     admin.rows()['gold-1'])
     admin.follow('link', 'Cordon gold-1')
-    assert fault.node_uuid in admin.main.inner_text()
+    assert nodes_in_form(page) == 'gold-1'
     assert 'RMA-7' in admin.main.inner_text()
     page.get_by_label('Ticket').fill('RMA-8')
     admin.follow('button', 'Cordon')
-    assert 'Node gold-1 was cordoned.' in page.inner_text('body')
+    assert 'Cordoned: gold-1.' in page.inner_text('body')
     open_fault = {('open', 'fault'): (False, 'RMA-7', EVIL, None)}
     assert list_notices(cloud) == open_fault | {
         ('open', 'maintenance'): (True, 'RMA-8', None, None)}
     assert admin.main.locator('tbody tr').count() == 2
     admin.follow('link', 'Uncordon gold-1')
+    assert page.get_by_role('heading', name='Uncordon gold-1').is_visible()
     page.get_by_label('What was done').fill('New fan')
     admin.follow('button', 'Uncordon')
     assert list_notices(cloud) == open_fault | {
@@ -64,7 +77,99 @@ def test_operator_cordons_and_uncordons(admin, cloud, fault):
     # Another operator has been faster.
     admin.open(f'notices/{fault.node_uuid}/uncordon/')
     admin.follow('button', 'Uncordon')
-    assert 'had no open cordon' in page.inner_text('body')
+    assert 'Node gold-1 had no open cordon' in page.inner_text('body')
+
+
+def test_overdue(admin, ada, cloud, ironic, fault):
+    """An operator sees at once which work has taken too long."""
+    page = admin.open('notices/cordon/?node=gold-1')
+    page.get_by_label('Due').fill('1h')
+    page.get_by_label('Ticket').fill('CHG-1')
+    admin.follow('button', 'Cordon')
+    work, = cloud.admin.baremetal_reservations.notices(ticket='CHG-1')
+    due = work.due_at[:16].replace('T', ' ')
+    rows = admin.main.locator('tbody tr')
+    row = rows.filter(has_text='CHG-1')
+    assert f'due {due} UTC' in row.inner_text()
+    assert page.get_by_text('overdue', exact=True).count() == 0
+    ironic.execute('UPDATE reservations_notices SET starts_at = :s, '
+                   'due_at = :d WHERE uuid = :u', u=work.uuid,
+                   s='2020-01-01 00:00:00.000000',
+                   d='2020-01-02 00:00:00.000000')
+    for visitor in admin, ada:
+        for path in 'notices/', 'reservations/':
+            page = visitor.open(path)
+            assert page.get_by_text('overdue', exact=True).count() == 1
+    page = admin.open('notices/')
+    page.get_by_label('Overdue').select_option('true')
+    admin.follow('button', 'Filter')
+    assert 'open overdue maintenance' in admin.rows()['gold-1']
+    assert rows.count() == 1
+    test_dashboard.check_looks(admin, 'notices/')
+
+
+def test_operator_plans_work_on_a_domain(admin, cloud):
+    service = cloud.admin.baremetal_reservations
+    page = admin.open('notices/')
+    admin.follow('link', 'Cordon nodes')
+    page.get_by_label('Nodes', exact=True).fill('gold-2')
+    page.get_by_label('Or a domain').fill('rack')
+    admin.follow('button', 'Cordon')
+    assert '"rack" is not <key>=<value>' in (
+        page.get_by_role('alert').inner_text())
+    page.get_by_label('Or a domain').fill('capability:rack=r1')
+    admin.follow('button', 'Cordon')
+    assert 'Enter either nodes or a domain.' in (
+        page.get_by_role('alert').inner_text())
+    page.get_by_label('Nodes', exact=True).fill('')
+    page.get_by_label('Kind').select_option('retirement')
+    page.get_by_label('From').fill('2999-12-31T18:00:00Z')
+    page.get_by_label('Latest start').fill('2999-12-30T18:00:00Z')
+    page.get_by_label('Due').fill('2999-12-31T20:00:00Z')
+    admin.follow('button', 'Cordon')
+    assert re.search('Latest start: must be later than now, and not earlier '
+                     'than From', page.get_by_role('alert').inner_text())
+    page.get_by_label('Latest start').fill('2999-12-31T19:00:00Z')
+    admin.follow('button', 'Cordon')
+    notices = [*service.notices(state='planned')]
+    try:
+        assert len(notices) > 1
+        assert f'Cordon planned: {len(notices)} nodes.' in (
+            page.inner_text('body'))
+        assert {(notice.kind, notice.cordon, notice.starts_at[:16],
+                 notice.latest_start[:16], notice.due_at[:16])
+                for notice in notices} == {
+            ('retirement', True, '2999-12-31T18:00', '2999-12-31T19:00',
+             '2999-12-31T20:00')}
+        page.get_by_label('State').select_option('planned')
+        admin.follow('button', 'Filter')
+        assert {*admin.rows()} == {notice.node_name for notice in notices}
+        assert ('due 2999-12-31 20:00 UTC latest start 2999-12-31 19:00 UTC'
+                ) in admin.rows()[notices[0].node_name]
+        # Other rows of the page have the node's name in their link, too.
+        admin.follow('link', f'Cordon {notices[0].node_name}')
+        assert 'retirement' in admin.main.inner_text()
+    finally:
+        for notice in notices:
+            service.close_notices(notice)
+
+
+def test_pages_lead_to_the_cordon_of_their_node(admin, cloud, fault):
+    page = admin.open('reservations/')
+    admin.follow('link', 'gold-1')
+    admin.follow('link', 'Cordon this node')
+    assert nodes_in_form(page) == 'gold-1'
+    assert 'RMA-7' in admin.main.inner_text()
+    pool = cloud.admin.baremetal_reservations.create_pool(
+        cloud.projects['team-a'], 1, {'candidate_nodes': ['gold-1', 'gold-2',
+                                                          'gold-3']})
+    try:
+        admin.open(f'pools/{pool.id}/')
+        name = pool.nodes[0]['name']
+        admin.follow('link', f'Cordon {name}')
+        assert nodes_in_form(page) == name
+    finally:
+        cloud.admin.baremetal_reservations.delete_pool(pool)
 
 
 def test_open_notices_behind_a_long_history(admin, cloud, ironic, fault):
@@ -82,8 +187,9 @@ def test_open_notices_behind_a_long_history(admin, cloud, ironic, fault):
     service.create_notices('maintenance', nodes=['gold-1'], ticket='RMA-8')
     service.create_notices('maintenance', nodes=['gold-1'], ticket='RMA-9',
                            starts_at='2999-12-31T18:00:00Z')
-    for path in 'cordon', 'uncordon':
-        admin.open(f'notices/{fault.node_uuid}/{path}/')
+    for path in ('notices/cordon/?node=gold-1',
+                 f'notices/{fault.node_uuid}/uncordon/'):
+        admin.open(path)
         assert re.findall(r'RMA-\d', admin.main.inner_text()) == [
             'RMA-7', 'RMA-8', 'RMA-9']
     ironic.execute('DELETE FROM reservations_notices WHERE uuid = :u',
@@ -92,10 +198,10 @@ def test_open_notices_behind_a_long_history(admin, cloud, ironic, fault):
 
 def test_cordon_is_refused(admin, cloud, fault):
     before = list_notices(cloud)
-    page = admin.open(f'notices/{uuid.uuid4()}/cordon/')
+    page = admin.open(f'notices/cordon/?node={uuid.uuid4()}')
     page.get_by_label('Ticket').fill('RMA-8')
     admin.follow('button', 'Cordon')
-    assert 'must be the UUID or the name of a node' in (
+    assert 'Nodes: must be the UUID or the name of a node' in (
         page.get_by_role('alert').inner_text())
     assert page.get_by_label('Ticket').input_value() == 'RMA-8'
     admin.open('notices/?state=nonsense')
@@ -150,7 +256,7 @@ def test_node_without_dashes(admin, hex_node):
     for verb in 'Cordon', 'Uncordon':
         admin.follow('link', f'{verb} hex-1')
         admin.follow('button', verb)
-        assert f'{verb.lower()}ed.' in page.inner_text('body')
+        assert re.search(f'(?i){verb}ed[:.]', page.inner_text('body'))
     admin.open('pools/')
     pool, = admin.rows()
     admin.follow('link', pool)
@@ -161,7 +267,7 @@ def test_node_without_dashes(admin, hex_node):
 
 
 @pytest.mark.parametrize('path', ['notices/', 'reservations/',
-                                  'notices/{}/cordon/',
-                                  'notices/{}/uncordon/'])
+                                  'notices/cordon/?node={}',
+                                  'notices/{0}/uncordon/'])
 def test_looks(admin, fault, path):
-    test_dashboard.check_looks(admin, path.format(fault.node_uuid))
+    test_dashboard.check_looks(admin, path.format(fault.node_uuid, fault.uuid))
