@@ -274,6 +274,24 @@ class Cordon(Confirmation):
         return data
 
 
+class ChangeNotice(Change):
+    """The times and texts of a notice."""
+
+    expires_in = None
+    starts_at = _text(_('From'), field=_Parsed, parse=units.parse_time,
+                      show_hidden_initial=True)
+    latest_start = _text(_('Latest start'), field=_Parsed,
+                         parse=units.parse_time, show_hidden_initial=True)
+    due_at = _text(_('Due'), field=_Parsed, parse=units.parse_time,
+                   show_hidden_initial=True)
+    ends_at = _text(
+        _('Until'), field=_Parsed, show_hidden_initial=True,
+        parse=lambda text: text if text == 'now' else units.parse_time(text),
+        help_text=_('"now" closes the notice.'))
+    ticket = _text(_('Ticket'), show_hidden_initial=True)
+    action = _text(_('What was done'), show_hidden_initial=True)
+
+
 class Uncordon(Confirmation):
     """What was done to a node."""
 

@@ -80,6 +80,33 @@ class Cordon(pages.Action):
             if len(rows) == 1 else _('%d nodes') % len(rows)), self.tab
 
 
+class ChangeNotice(pages.Action):
+    """The form that changes or closes the notice of a node."""
+
+    template_name = 'baremetal_reservations/cordon.html'
+    form_class = forms.ChangeNotice
+    tab = 'notices'
+    name = 'change-notice'
+    page_title = _('Change the notice of {{ rows.0.node_name|default:uuid }}')
+    label = _('Save')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the notice; the form begins with the current values."""
+        rows, _following = api.read_page(
+            service, '/notices', node=context['uuid'], uuid=context['notice'])
+        context.setdefault('action', self.make_form(initial=rows and rows[0]))
+        context['rows'] = present_notices(rows)
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Apply all changes of the user, or none."""
+        if not data:
+            return _('Nothing was changed.'), self.tab
+        service.update_notices(kwargs['notice'], kwargs['uuid'], **{
+            name: value or None for name, value in data.items()})
+        return _('The notice was changed.'), self.tab
+
+
 class Uncordon(pages.Action):
     """The form that ends the cordons of a node."""
 

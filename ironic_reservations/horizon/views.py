@@ -254,6 +254,8 @@ def make_urls(is_admin: bool) -> list[Any]:
             ('change/', reservations.ChangeReservation),
             ('release/', reservations.ReleaseReservation))),
         ('notices/cordon/', notices.Cordon),
-        (f'notices/{node}/uncordon/', notices.Uncordon)]
+        (f'notices/{node}/uncordon/', notices.Uncordon),
+        (f'notices/{node}/change/{uuid.replace("uuid", "notice")}/',
+         notices.ChangeNotice)]
     return [re_path(f'^{route}$', page.as_view(is_admin=is_admin, tabs=tabs),
                     name=page.name) for route, page in routes]

@@ -108,6 +108,33 @@ def test_overdue(admin, ada, cloud, ironic, fault):
     test_dashboard.check_looks(admin, 'notices/')
 
 
+def test_notice_is_changed_and_closed(admin, cloud, fault):
+    service = cloud.admin.baremetal_reservations
+    page = admin.open('notices/')
+    admin.follow('link', 'Change the notice of gold-1')
+    assert page.get_by_label('Ticket').input_value() == 'RMA-7'
+    service.update_notices(fault, category='fan')
+    page.get_by_label('Due').fill('4h')
+    page.get_by_label('Until').fill('1h')
+    admin.follow('button', 'Save')
+    assert 'Due: must not be later than Until' in alert(admin)
+    page.get_by_label('Until').fill('')
+    admin.follow('button', 'Save')
+    assert 'The notice was changed.' in page.inner_text('body')
+    notice, = service.notices(uuid=fault.uuid)
+    assert (notice.category, notice.ticket, notice.description) == (
+        'fan', 'RMA-7', EVIL)
+    assert notice.due_at and notice.ends_at is None
+    admin.follow('link', 'Change the notice of gold-1')
+    page.get_by_label('Until').fill('now')
+    page.get_by_label('What was done').fill('New fan')
+    page.get_by_label('Ticket').fill('')
+    admin.follow('button', 'Save')
+    notice, = service.notices(uuid=fault.uuid)
+    assert (notice.state, notice.action, notice.ticket) == (
+        'closed', 'New fan', None)
+
+
 def test_operator_plans_work_on_a_domain(admin, cloud):
     service = cloud.admin.baremetal_reservations
     page = admin.open('notices/')
@@ -268,6 +295,7 @@ def test_node_without_dashes(admin, hex_node):
 
 @pytest.mark.parametrize('path', ['notices/', 'reservations/',
                                   'notices/cordon/?node={}',
-                                  'notices/{0}/uncordon/'])
+                                  'notices/{0}/uncordon/',
+                                  'notices/{0}/change/{1}/'])
 def test_looks(admin, fault, path):
     test_dashboard.check_looks(admin, path.format(fault.node_uuid, fault.uuid))
