@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import datetime
 import re
 from typing import Any
 import uuid
@@ -12,6 +13,8 @@ import uuid
 from django import forms
 from django import http
 from django.core import validators
+from django.utils import dateformat
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ironic_reservations.horizon import api
@@ -33,6 +36,9 @@ NOTICE_TEXTS = {'description': '', 'action': _('done:'),
 #: Times of a notice besides its start and end, with the words before them.
 NOTICE_TIMES = {'due_at': _('due'), 'latest_start': _('latest start'),
                 'scheduled_at': _('time chosen by the project on')}
+
+#: The format of an input of the type datetime-local.
+_LOCAL_TIME = '%Y-%m-%dT%H:%M'
 
 _CAPABILITY = re.compile(r'([^\s=:,<>!]+)\s*(?:[=:](.+))?', re.DOTALL)
 #: A field of the API at the start of an error, or anywhere in it.
@@ -290,6 +296,37 @@ class ChangeNotice(Change):
         help_text=_('"now" closes the notice.'))
     ticket = _text(_('Ticket'), show_hidden_initial=True)
     action = _text(_('What was done'), show_hidden_initial=True)
+
+
+class Schedule(Confirmation):
+    """When planned work on a node begins."""
+
+    starts_at = forms.DateTimeField(
+        label=_('Begin at'), required=False, widget=forms.DateTimeInput(
+            {'type': 'datetime-local'}, _LOCAL_TIME))
+    now = forms.BooleanField(label=_('Begin now'), required=False)
+
+    def set_window(self, last: datetime.datetime) -> None:
+        """Limit the time that a browser accepts.
+
+        :param last: the last one, in the user's time zone.
+        """
+        first = timezone.localtime() + datetime.timedelta(minutes=1)
+        field = self.fields['starts_at']
+        field.widget.attrs.update(min=first.strftime(_LOCAL_TIME),
+                                  max=last.strftime(_LOCAL_TIME))
+        field.help_text = _('In your time zone, at the latest %s.') % (
+            dateformat.format(last, 'Y-m-d H:i T'))
+
+    def clean(self) -> dict[str, Any]:
+        """Return the time as the API expects it."""
+        data = super().clean()
+        if self.errors:
+            return data
+        if bool(data['starts_at']) == data['now']:
+            raise validators.ValidationError(
+                _('Enter either a time or "Begin now".'))
+        return {'at': 'now' if data['now'] else data['starts_at'].isoformat()}
 
 
 class Uncordon(Confirmation):

@@ -253,6 +253,9 @@ def make_urls(is_admin: bool) -> list[Any]:
             ('', reservations.Reservation),
             ('change/', reservations.ChangeReservation),
             ('release/', reservations.ReleaseReservation))),
+        *([] if is_admin else [
+            (f'reservations/{uuid}/schedule/{uuid.replace("uuid", "notice")}/',
+             reservations.ScheduleNotice)]),
         ('notices/cordon/', notices.Cordon),
         (f'notices/{node}/uncordon/', notices.Uncordon),
         (f'notices/{node}/change/{uuid.replace("uuid", "notice")}/',

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The panels: notices, and the cordons of operators."""
 
+import datetime
 import re
 import uuid
+import zoneinfo
 
 import pytest
 
@@ -252,6 +254,80 @@ def test_notices_of_a_reservation(admin, ada, fault):
 
 
 @pytest.fixture
+def server(cloud):
+    """The reservation of a machine that carries a server of team-a."""
+    service = cloud.admin.baremetal_reservations
+    reservation, = service.list(project_id=cloud.projects['team-a'],
+                                state='active')
+    yield reservation
+    for notice in service.notices(node=reservation.node_uuid):
+        if notice.state != 'closed':
+            service.close_notices(notice)
+
+
+def test_project_chooses_the_time(ada, admin, cloud, server):
+    service = cloud.admin.baremetal_reservations
+    work, = service.create_notices(
+        'maintenance', nodes=[server.node_uuid], starts_at={'in': 86400},
+        due_at={'in': 90000}, latest_start={'in': 5 * 86400})
+    path = f'reservations/{server.instance_uuid}/'
+    admin.open(path)
+    assert 'latest start' in admin.main.inner_text()
+    assert admin.page.get_by_role('link', name='Choose the time').count() == 0
+    tokyo = zoneinfo.ZoneInfo('Asia/Tokyo')
+    ada.page.context.add_cookies([{
+        'name': 'django_timezone', 'value': tokyo.key, 'url': ada.url}])
+    try:
+        page = ada.open(path)
+        ada.follow('link', 'Choose the time')
+        latest = datetime.datetime.fromisoformat(
+            work.latest_start).astimezone(tokyo)
+        assert (f'In your time zone, at the latest {latest:%Y-%m-%d %H:%M} '
+                f'JST') in squeeze(ada)
+        ada.follow('button', 'Save')
+        assert 'Enter either a time or "Begin now".' in alert(ada)
+        field = page.get_by_label('Begin at')
+        field.fill('2999-01-01T00:00')
+        assert not field.evaluate('field => field.checkValidity()')
+        field.evaluate('field => field.removeAttribute("max")')
+        ada.follow('button', 'Save')
+        assert 'Begin at: must be from now to latest_start' in alert(ada)
+        choice = latest.replace(second=0, microsecond=0)
+        page.get_by_label('Begin at').fill(f'{choice:%Y-%m-%dT%H:%M}')
+        ada.follow('button', 'Save')
+        notice, = service.notices(uuid=work.uuid)
+        start, due = (datetime.datetime.fromisoformat(time)
+                      for time in (notice.starts_at, notice.due_at))
+        assert start == choice and due - start == datetime.timedelta(hours=1)
+        assert f'{choice:%Y-%m-%d %H:%M} JST' in squeeze(ada)
+        assert 'time chosen by the project on' in squeeze(ada)
+    finally:
+        ada.page.context.clear_cookies(name='django_timezone')
+    ada.follow('link', 'Choose the time')
+    page.get_by_label('Begin now').check()
+    ada.follow('button', 'Save')
+    assert 'The time was chosen.' in page.inner_text('body')
+    assert 'open maintenance cordon' in squeeze(ada)
+    assert page.get_by_role('link', name='Choose the time').count() == 0
+    # It has begun since the form was shown.
+    ada.open(f'{path}schedule/{work.uuid}/')
+    page.get_by_label('Begin now').check()
+    ada.follow('button', 'Save')
+    assert 'cannot be moved' in ada.main.locator('.alert').inner_text()
+
+
+def test_time_of_a_hold_cannot_be_chosen(ada, cloud, fault):
+    """A reservation without a server gives no right to it."""
+    service = cloud.admin.baremetal_reservations
+    service.create_notices('maintenance', nodes=['gold-1'], starts_at={
+        'in': 86400}, latest_start={'in': 5 * 86400})
+    ada.open('reservations/')
+    ada.follow('link', 'gold-1')
+    assert 'latest start' in ada.main.inner_text()
+    assert ada.page.get_by_role('link', name='Choose the time').count() == 0
+
+
+@pytest.fixture
 def hex_node(cloud, ironic):
     """A node in a pool, whose UUID has no dashes."""
     service, project = (cloud.admin.baremetal_reservations,
@@ -299,3 +375,12 @@ def test_node_without_dashes(admin, hex_node):
                                   'notices/{0}/change/{1}/'])
 def test_looks(admin, fault, path):
     test_dashboard.check_looks(admin, path.format(fault.node_uuid, fault.uuid))
+
+
+@pytest.mark.parametrize('end', ['', 'schedule/{}/'])
+def test_looks_of_the_project(ada, cloud, server, end):
+    work, = cloud.admin.baremetal_reservations.create_notices(
+        'maintenance', nodes=[server.node_uuid], starts_at={'in': 86400},
+        latest_start={'in': 5 * 86400})
+    test_dashboard.check_looks(ada, f'reservations/{server.instance_uuid}/'
+                               + end.format(work.uuid))
