@@ -135,6 +135,7 @@ def cloud(directory: str | os.PathLike[str], port: int,
             directory / 'ironic',
             f'sqlite:///{directory}/ironic/ironic.sqlite', port, kill=True,
             config={'DEFAULT': {'auth_strategy': 'keystone'},
+                    'reservations': {'project_cordons': '1'},
                     'keystone_authtoken': {
                         'auth_type': 'password', 'project_name': 'admin',
                         'project_domain_id': 'default',

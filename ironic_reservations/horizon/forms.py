@@ -329,6 +329,18 @@ class Schedule(Confirmation):
         return {'at': 'now' if data['now'] else data['starts_at'].isoformat()}
 
 
+class Report(Confirmation):
+    """A fault of a node that the project has."""
+
+    uuid = _Uuid()
+    category = _text(_('Category'), placeholder=_('for example gpu or disk'))
+    description = _text(_('Description'))
+    cordon = forms.BooleanField(
+        label=_('Give back: keep new reservations off it'), required=False,
+        help_text=_('After you have deleted your server, nobody gets this '
+                    'machine until an operator has looked at it.'))
+
+
 class Uncordon(Confirmation):
     """What was done to a node."""
 

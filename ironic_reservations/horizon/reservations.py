@@ -185,6 +185,37 @@ class ScheduleNotice(pages.Action, Reservation):
         return _('The time was chosen.'), self.back, kwargs['uuid']
 
 
+class ReportFault(pages.Action, Reservation):
+    """The form that reports a fault of the node."""
+
+    template_name = 'baremetal_reservations/change.html'
+    form_class = forms.Report
+    name = 'report'
+    page_title = _('Report a fault')
+    label = _('Report')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation."""
+        super().read(service, context)
+        context.setdefault('action', self.make_form())
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Report the fault; a report of the project gets the cordon."""
+        node = service.show(kwargs['uuid']).node_uuid
+        values = {name: value for name, value in data.items() if value}
+        reports = [*service.notices(
+            node=node, kind='fault', state='open',
+            project_id=self.request.user.project_id)
+        ] if data['cordon'] else []
+        if reports:
+            del values['uuid']
+            service.update_notices(reports[0], **values)
+        else:
+            service.create_notices('fault', nodes=[node], **values)
+        return _('The fault was reported.'), self.back, kwargs['uuid']
+
+
 class ReleaseReservation(pages.Delete, Reservation):
     """The question whether to release a node."""
 

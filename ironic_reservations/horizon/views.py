@@ -253,9 +253,10 @@ def make_urls(is_admin: bool) -> list[Any]:
             ('', reservations.Reservation),
             ('change/', reservations.ChangeReservation),
             ('release/', reservations.ReleaseReservation))),
-        *([] if is_admin else [
-            (f'reservations/{uuid}/schedule/{uuid.replace("uuid", "notice")}/',
-             reservations.ScheduleNotice)]),
+        *((f'reservations/{uuid}/{end}', page) for end, page in (
+            ('report/', reservations.ReportFault),
+            (f'schedule/{uuid.replace("uuid", "notice")}/',
+             reservations.ScheduleNotice)) if not is_admin),
         ('notices/cordon/', notices.Cordon),
         (f'notices/{node}/uncordon/', notices.Uncordon),
         (f'notices/{node}/change/{uuid.replace("uuid", "notice")}/',

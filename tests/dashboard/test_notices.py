@@ -327,6 +327,44 @@ def test_time_of_a_hold_cannot_be_chosen(ada, cloud, fault):
     assert ada.page.get_by_role('link', name='Choose the time').count() == 0
 
 
+def test_project_reports_a_fault(ada, cloud, server):
+    service = cloud.admin.baremetal_reservations
+
+    def report(instance, description, cordon):
+        page = ada.open(f'reservations/{instance}/')
+        ada.follow('link', 'Report a fault')
+        page.get_by_label('Category').fill('gpu')
+        page.get_by_label('Description').fill(description)
+        page.get_by_label('Give back').set_checked(cordon)
+        ada.follow('button', 'Report')
+        return page
+
+    def read():
+        return [(notice.cordon, notice.description, notice.project_id)
+                for notice in service.notices(node=server.node_uuid,
+                                              state='open')]
+
+    project = cloud.projects['team-a']
+    page = report(server.instance_uuid, EVIL, cordon=False)
+    assert 'The fault was reported.' in page.inner_text('body')
+    assert 'open fault: gpu' in squeeze(ada) and EVIL in squeeze(ada)
+    assert read() == [(False, EVIL, project)]
+    report(server.instance_uuid, 'again', cordon=False)
+    assert 'already' in alert(ada)
+    # The report gets the cordon.
+    report(server.instance_uuid, 'XID 79', cordon=True)
+    assert read() == [(True, 'XID 79', project)]
+    # A hold cannot be given back as broken.
+    hold = service.create(candidate_nodes=['gold-3'], project_id=project)
+    try:
+        report(hold.instance_uuid, 'mine, too', cordon=True)
+        assert 'while the node carries its server' in alert(ada)
+        assert page.get_by_label('Description').input_value() == 'mine, too'
+        assert page.get_by_label('Give back').is_checked()
+    finally:
+        service.release(hold)
+
+
 @pytest.fixture
 def hex_node(cloud, ironic):
     """A node in a pool, whose UUID has no dashes."""
@@ -377,7 +415,7 @@ def test_looks(admin, fault, path):
     test_dashboard.check_looks(admin, path.format(fault.node_uuid, fault.uuid))
 
 
-@pytest.mark.parametrize('end', ['', 'schedule/{}/'])
+@pytest.mark.parametrize('end', ['', 'report/', 'schedule/{}/'])
 def test_looks_of_the_project(ada, cloud, server, end):
     work, = cloud.admin.baremetal_reservations.create_notices(
         'maintenance', nodes=[server.node_uuid], starts_at={'in': 86400},
