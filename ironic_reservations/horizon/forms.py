@@ -60,7 +60,8 @@ class _Form(forms.Form):
         super().__init__(*args, **kwargs)
         self.label_suffix = ''
         for field in self.fields.values():
-            if not isinstance(field.widget, forms.HiddenInput):
+            if not isinstance(field.widget, (
+                    forms.HiddenInput, forms.CheckboxInput)):
                 field.widget.attrs.setdefault('class', 'form-control')
 
 
