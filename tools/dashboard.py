@@ -135,6 +135,7 @@ def cloud(directory: str | os.PathLike[str], port: int,
             directory / 'ironic',
             f'sqlite:///{directory}/ironic/ironic.sqlite', port, kill=True,
             config={'DEFAULT': {'auth_strategy': 'keystone'},
+                    'reservations': {'project_cordons': '1'},
                     'keystone_authtoken': {
                         'auth_type': 'password', 'project_name': 'admin',
                         'project_domain_id': 'default',
@@ -200,6 +201,28 @@ def enrol_fleet(cloud: Cloud) -> None:
                     provision_state='active')
 
 
+def add_samples(cloud: Cloud) -> None:
+    """Add a pool and notices to the fleet; the tests make their own."""
+    reservations = cloud.admin.baremetal_reservations
+    group, = reservations.groups()
+    reservations.describe_group(group, 'Migration of the web shop')
+    reservations.create_pool(
+        cloud.projects['team-a'], 2, {'resource_class': 'baremetal.silver',
+                                      'memory_mb': 65536},
+        expires_at={'in': 30 * 86400}, description='Training of models')
+    active, = reservations.list(state='active')
+    reservations.create_notices(
+        'maintenance', nodes=[active.node_uuid], starts_at={'in': 2 * 86400},
+        due_at={'in': 2 * 86400 + 14400}, latest_start={'in': 9 * 86400},
+        description='New firmware', ticket='CHG-301')
+    # It is overdue when the first page is open.
+    reservations.create_notices(
+        'maintenance', nodes=['bronze-3'], due_at={'in': 1},
+        description='Exchange of the fan', ticket='CHG-298')
+    reservations.create_notices('fault', nodes=['gpu-1'], category='gpu',
+                                description='XID 79', ticket='RMA-12')
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog='python -m tools.dashboard', description=__doc__)
@@ -217,6 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             trial = stack.enter_context(cloud(
                 directory, services.free_port(), services.free_port()))
             enrol_fleet(trial)
+            add_samples(trial)
             console.print('Starting Horizon')
             url = stack.enter_context(horizon(directory, port,
                                               trial.auth['auth_url']))

@@ -152,6 +152,16 @@ def read_node_names(service: sdk.Proxy) -> set[str]:
     return {node['name'] for node in response.json()['nodes'] if node['name']}
 
 
+def read_node_name(service: sdk.Proxy, node: str) -> str:
+    """Return the name of a node, or its UUID if the user may not see it.
+
+    :param node: UUID.
+    """
+    response = service.get(f'/nodes/{urllib.parse.quote(node, safe="")}',
+                           params={'fields': 'name'}, headers=_NODE_HEADERS)
+    return (response.ok and response.json()['name']) or node
+
+
 def sees_all(service: sdk.Proxy) -> bool:
     """Return whether Ironic shows the reservations of all projects."""
     response = service.get('/reservations',

@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import datetime
 import re
 from typing import Any
 import uuid
@@ -12,6 +13,8 @@ import uuid
 from django import forms
 from django import http
 from django.core import validators
+from django.utils import dateformat
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from ironic_reservations.horizon import api
@@ -30,7 +33,17 @@ NOTICE_STATES = {name: _(name) for name in constants.NOTICE_STATES}
 NOTICE_TEXTS = {'description': '', 'action': _('done:'),
                 'ticket': _('ticket')}
 
+#: Times of a notice besides its start and end, with the words before them.
+NOTICE_TIMES = {'due_at': _('due'), 'latest_start': _('latest start'),
+                'scheduled_at': _('time chosen by the project on')}
+
+#: The format of an input of the type datetime-local.
+_LOCAL_TIME = '%Y-%m-%dT%H:%M'
+
 _CAPABILITY = re.compile(r'([^\s=:,<>!]+)\s*(?:[=:](.+))?', re.DOTALL)
+#: A field of the API at the start of an error, or anywhere in it.
+_FIELD = re.compile(
+    r'\A(\w++)[.\d]*+(?=: )|\b[^\W_]++(?:_[^\W_]++)++')
 _EXTRA_SPEC = re.compile(r'([^=]*[^=\s])\s*+=\s*+(.*)', re.DOTALL)
 
 #: Ownerships in the API, with their translations.
@@ -47,7 +60,8 @@ class _Form(forms.Form):
         super().__init__(*args, **kwargs)
         self.label_suffix = ''
         for field in self.fields.values():
-            if not isinstance(field.widget, forms.HiddenInput):
+            if not isinstance(field.widget, (
+                    forms.HiddenInput, forms.CheckboxInput)):
                 field.widget.attrs.setdefault('class', 'form-control')
 
 
@@ -84,8 +98,8 @@ class _Uuid(forms.UUIDField):
         return str(super().clean(value))
 
 
-class _Time(forms.CharField):
-    """A text field of a time.
+class _Parsed(forms.CharField):
+    """A text field with another value than its text, such as a time.
 
     :param parse: returns the value of a text that is not empty.
     """
@@ -185,6 +199,7 @@ class Notices(_Form):
     kind = _choice(_('Kind'), NOTICE_KINDS)
     node = _text(_('Node'), 'node', _('name or UUID'))
     ticket = _text(_('Ticket'))
+    overdue = _choice(_('Overdue'), {'true': _('yes'), 'false': _('no')})
 
 
 class Confirmation(_Form):
@@ -194,6 +209,13 @@ class Confirmation(_Form):
         # The page of a request has a second form with the same names.
         super().__init__(*args, auto_id='ir-action-%s', **kwargs)
 
+    def use_labels(self, error: str) -> str:
+        """Return an error of the API with the labels of the form's fields."""
+        def find_label(match: re.Match[str]) -> str:
+            name = match[1] or match[0]
+            return str(self[name].label) if name in self.fields else match[0]
+        return _FIELD.sub(find_label, error)
+
 
 class Change(Confirmation):
     """The description and the lease of a reservation or a group."""
@@ -202,7 +224,7 @@ class Change(Confirmation):
     # the user has changed.
     description = _text(_('Description'), show_hidden_initial=True)
     expires_in = _text(
-        _('New lease'), field=_Time, parse=lambda text: (
+        _('New lease'), field=_Parsed, parse=lambda text: (
             None if text == 'never' else units.parse_seconds(text)),
         help_text=_('For example 12h or 7d from now, or "never". If empty, '
                     'the lease stays as it is.'))
@@ -219,19 +241,105 @@ class ChangePool(Change):
 
     expires_in = None
     expires_at = _text(
-        _('Expires at'), field=_Time, parse=units.parse_time,
+        _('Expires at'), field=_Parsed, parse=units.parse_time,
         show_hidden_initial=True, help_text=_(
             'For example 30d from now, or 2027-03-31T18:00:00Z. If empty, the '
             'pool does not expire.'))
 
 
 class Cordon(Confirmation):
-    """The texts of a cordon."""
+    """A notice with a cordon of nodes, or of those of a domain."""
 
     uuid = _Uuid()
+    nodes = _text(_('Nodes'), field=_Names, placeholder=_('names or UUIDs'),
+                  help_text=_('Separate several with commas.'))
+    by = _text(_('Or a domain'), field=_Parsed, parse=units.parse_domain,
+               help_text=_('For example capability:rack=r7.'))
+    kind = forms.ChoiceField(label=_('Kind'), choices=[*NOTICE_KINDS.items()])
+    starts_at = _text(
+        _('From'), field=_Parsed, parse=units.parse_time, help_text=_(
+            'For example 2d from now, or 2027-03-31T18:00:00Z. If empty, '
+            'now.'))
+    latest_start = _text(
+        _('Latest start'), field=_Parsed, parse=units.parse_time, help_text=_(
+            'Until then, the project that has the node may choose when the '
+            'work begins.'))
+    due_at = _text(
+        _('Due'), field=_Parsed, parse=units.parse_time, help_text=_(
+            'When the work should be done, for example 4h from now, or '
+            '2027-03-31T18:00:00Z. From then on, the notice is overdue.'))
     ticket = _text(_('Ticket'))
     description = _text(_('Description'), help_text=_(
         'The project that has the node sees it.'))
+
+    def clean(self) -> dict[str, Any]:
+        """Require either nodes or a domain."""
+        data = super().clean()
+        if not self.errors and bool(data['nodes']) == bool(data['by']):
+            raise validators.ValidationError(
+                _('Enter either nodes or a domain.'))
+        return data
+
+
+class ChangeNotice(Change):
+    """The times and texts of a notice."""
+
+    expires_in = None
+    starts_at = _text(_('From'), field=_Parsed, parse=units.parse_time,
+                      show_hidden_initial=True)
+    latest_start = _text(_('Latest start'), field=_Parsed,
+                         parse=units.parse_time, show_hidden_initial=True)
+    due_at = _text(_('Due'), field=_Parsed, parse=units.parse_time,
+                   show_hidden_initial=True)
+    ends_at = _text(
+        _('Until'), field=_Parsed, show_hidden_initial=True,
+        parse=lambda text: text if text == 'now' else units.parse_time(text),
+        help_text=_('"now" closes the notice.'))
+    ticket = _text(_('Ticket'), show_hidden_initial=True)
+    action = _text(_('What was done'), show_hidden_initial=True)
+
+
+class Schedule(Confirmation):
+    """When planned work on a node begins."""
+
+    starts_at = forms.DateTimeField(
+        label=_('Begin at'), required=False, widget=forms.DateTimeInput(
+            {'type': 'datetime-local'}, _LOCAL_TIME))
+    now = forms.BooleanField(label=_('Begin now'), required=False)
+
+    def set_window(self, last: datetime.datetime) -> None:
+        """Limit the time that a browser accepts.
+
+        :param last: the last one, in the user's time zone.
+        """
+        first = timezone.localtime() + datetime.timedelta(minutes=1)
+        field = self.fields['starts_at']
+        field.widget.attrs.update(min=first.strftime(_LOCAL_TIME),
+                                  max=last.strftime(_LOCAL_TIME))
+        field.help_text = _('In your time zone, at the latest %s.') % (
+            dateformat.format(last, 'Y-m-d H:i T'))
+
+    def clean(self) -> dict[str, Any]:
+        """Return the time as the API expects it."""
+        data = super().clean()
+        if self.errors:
+            return data
+        if bool(data['starts_at']) == data['now']:
+            raise validators.ValidationError(
+                _('Enter either a time or "Begin now".'))
+        return {'at': 'now' if data['now'] else data['starts_at'].isoformat()}
+
+
+class Report(Confirmation):
+    """A fault of a node that the project has."""
+
+    uuid = _Uuid()
+    category = _text(_('Category'), placeholder=_('for example gpu or disk'))
+    description = _text(_('Description'))
+    cordon = forms.BooleanField(
+        label=_('Give back: keep new reservations off it'), required=False,
+        help_text=_('After you have deleted your server, nobody gets this '
+                    'machine until an operator has looked at it.'))
 
 
 class Uncordon(Confirmation):
@@ -351,7 +459,7 @@ class Reserve(Confirmation, _ProjectForm):
     instance_uuid = _Uuid()
     members = forms.IntegerField(label=_('Machines'), initial=1, min_value=1)
     expires_in = _text(
-        _('Lease'), field=_Time, parse=units.parse_seconds, help_text=_(
+        _('Lease'), field=_Parsed, parse=units.parse_seconds, help_text=_(
             'For example 12h or 7d. If empty, the default of the cloud.'))
     description = _text(_('Description'))
     policy = forms.ChoiceField(

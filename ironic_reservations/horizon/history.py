@@ -19,11 +19,12 @@ class History(pages.Page):
 
     name = 'history'
     tab = 'reservations'
-    page_title = _('Who had this node')
+    page_title = _('Who had {{ node|default:uuid }}')
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page; the first begins with the present reservation."""
         node = context['uuid']
+        rows: list[api.Row] = []
         if not self.request.GET.get('marker'):
             rows, _following = api.read_page(service, node=node)
             context['rows'] = reservations.present_reservations(self, rows)
@@ -32,3 +33,7 @@ class History(pages.Page):
             'end_word': _ENDS.get(row['ended_by'], row['ended_by'])}
             for row in self.present_rows(
                 self.read_page(service, context, '/history', node=node))]
+        # Ironic does not show a project the node of its server.
+        context['node'] = next(
+            (row['node_name'] for row in [*rows, *context['ends']]
+             if row['node_name']), None) or api.read_node_name(service, node)

@@ -14,15 +14,19 @@ from ironic_reservations.horizon import pages
 
 def present_notices(rows: list[api.Row]) -> list[api.Row]:
     """Return notices with the values that templates show."""
-    return [{**row, 'kind_word': forms.NOTICE_KINDS.get(
+    return [{**row, **times, 'kind_word': forms.NOTICE_KINDS.get(
                  row['kind'], row['kind']),
              'state_word': forms.NOTICE_STATES.get(
                  row['state'], row['state']),
              'texts': [(word, row[name])
                        for name, word in forms.NOTICE_TEXTS.items()
                        if row[name]],
-             **{name: pages.parse_time(row[name])
-                for name in row if name.endswith('_at')}} for row in rows]
+             'times': [(word, times[name])
+                       for name, word in forms.NOTICE_TIMES.items()
+                       if times.get(name)]}
+            for row in rows for times in [
+                {name: pages.parse_time(row[name]) for name in row
+                 if name.endswith('_at') or name == 'latest_start'}]]
 
 
 class Notices(pages.Page):
@@ -43,39 +47,83 @@ class Notices(pages.Page):
 
 
 class Cordon(pages.Action):
-    """The form that keeps new reservations off a node."""
+    """The form that keeps new reservations off nodes.
 
-    template_name = 'baremetal_reservations/cordon.html'
+    The query of the URL may name one.
+    """
+
     form_class = forms.Cordon
     tab = 'notices'
     name = 'cordon'
-    page_title = _('Cordon this node')
+    page_title = _('Cordon nodes')
+    label = _('Cordon')
+    text = _('A cordoned node gets no new reservations until it is '
+             'uncordoned. Servers on it continue.')
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
-        """Read the notices of the node that are not closed."""
-        context.setdefault('action', self.make_form())
-        # A page of all notices may have only closed ones.
-        context['rows'] = present_notices([
-            row for state in ('open', 'planned') for row in api.read_page(
-                service, '/notices', node=context['uuid'], state=state)[0]])
+        """Read the notices of the node in the query."""
+        node = self.request.GET.get('node')
+        context.setdefault('action', self.make_form(initial={'nodes': node}))
+        if node:
+            context['rows'] = _read_current(service, node)
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **_kwargs: Any) -> tuple[Any, ...]:
+        """Create a notice with a cordon for each node."""
+        rows = service.create_notices(cordon=True, **{
+            name: value for name, value in data.items() if value})
+        message = (_('Cordon planned: <bdi>{}</bdi>.')
+                   if rows[0].state == 'planned'
+                   else _('Cordoned: <bdi>{}</bdi>.'))
+        return html.format_html(
+            message, rows[0].node_name or rows[0].node_uuid
+            if len(rows) == 1 else _('%d nodes') % len(rows)), self.tab
+
+
+class ChangeNotice(pages.Action):
+    """The form that changes or closes the notice of a node."""
+
+    template_name = 'baremetal_reservations/cordon.html'
+    form_class = forms.ChangeNotice
+    tab = 'notices'
+    name = 'change-notice'
+    page_title = _('Change the notice of {{ rows.0.node_name|default:uuid }}')
+    label = _('Save')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the notice; the form begins with the current values."""
+        rows, _following = api.read_page(
+            service, '/notices', node=context['uuid'], uuid=context['notice'])
+        context.setdefault('action', self.make_form(initial=rows and rows[0]))
+        context['rows'] = present_notices(rows)
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:
-        """Create a notice with a cordon."""
-        notice, = service.create_notices(
-            'maintenance', nodes=[kwargs['uuid']],
-            **{name: value for name, value in data.items() if value})
-        return html.format_html(
-            _('Node <bdi>{}</bdi> was cordoned.'),
-            notice.node_name or notice.node_uuid), self.tab
+        """Apply all changes of the user, or none."""
+        if not data:
+            return _('Nothing was changed.'), self.tab
+        service.update_notices(kwargs['notice'], kwargs['uuid'], **{
+            name: value or None for name, value in data.items()})
+        return _('The notice was changed.'), self.tab
 
 
-class Uncordon(Cordon):
+class Uncordon(pages.Action):
     """The form that ends the cordons of a node."""
 
+    template_name = 'baremetal_reservations/cordon.html'
     form_class = forms.Uncordon
+    tab = 'notices'
     name = 'uncordon'
-    page_title = _('Uncordon this node')
+    page_title = _('Uncordon {{ node|default:uuid }}')
+    label = _('Uncordon')
+    text = _('All open notices with a cordon of this node are closed. It can '
+             'be reserved again if nothing else prevents it.')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the notices of the node."""
+        context.setdefault('action', self.make_form())
+        context['node'] = api.read_node_name(service, context['uuid'])
+        context['rows'] = _read_current(service, context['uuid'])
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:
@@ -87,4 +135,13 @@ class Uncordon(Cordon):
             service.close_notices(notice, **changes)
         message = (_('Node %s was uncordoned.') if cordons
                    else _('Node %s had no open cordon.'))
-        return message % kwargs['uuid'], self.tab
+        return (message % api.read_node_name(service, kwargs['uuid']),
+                self.tab)
+
+
+def _read_current(service: sdk.Proxy, node: str) -> list[api.Row]:
+    """Return the open and planned notices of a node."""
+    # A page of all notices may have only closed ones.
+    return present_notices([
+        row for state in ('open', 'planned') for row in api.read_page(
+            service, '/notices', node=node, state=state)[0]])

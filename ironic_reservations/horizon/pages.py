@@ -157,7 +157,7 @@ class Action(Page):
                 message, page, *args = self.act(
                     api.connect(request), form.cleaned_data, **kwargs)
             except api.ERRORS as e:
-                error = api.format_error(e)
+                error = form.use_labels(api.format_error(e))
             else:
                 messages.success(request, message)
                 return shortcuts.redirect(

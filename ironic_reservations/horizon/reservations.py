@@ -161,6 +161,61 @@ class ChangeReservation(pages.Change, Reservation):
             del context['action'].fields['expires_in']
 
 
+class ScheduleNotice(pages.Action, Reservation):
+    """The form that chooses when planned work on the node begins."""
+
+    template_name = 'baremetal_reservations/change.html'
+    form_class = forms.Schedule
+    name = 'schedule'
+    page_title = _('Choose the time')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation; the notice has the window."""
+        super().read(service, context)
+        form = context.setdefault('action', self.make_form())
+        for notice in context['row']['notices']:
+            if notice['uuid'] == context['notice'] and notice['latest_start']:
+                form.set_window(notice['latest_start'])
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Move the notice of this node."""
+        node = service.show(kwargs['uuid']).node_uuid
+        service.schedule_notices(kwargs['notice'], **data, node=node)
+        return _('The time was chosen.'), self.back, kwargs['uuid']
+
+
+class ReportFault(pages.Action, Reservation):
+    """The form that reports a fault of the node."""
+
+    template_name = 'baremetal_reservations/change.html'
+    form_class = forms.Report
+    name = 'report'
+    page_title = _('Report a fault')
+    label = _('Report')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation."""
+        super().read(service, context)
+        context.setdefault('action', self.make_form())
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Report the fault; a report of the project gets the cordon."""
+        node = service.show(kwargs['uuid']).node_uuid
+        values = {name: value for name, value in data.items() if value}
+        reports = [*service.notices(
+            node=node, kind='fault', state='open',
+            project_id=self.request.user.project_id)
+        ] if data['cordon'] else []
+        if reports:
+            del values['uuid']
+            service.update_notices(reports[0], **values)
+        else:
+            service.create_notices('fault', nodes=[node], **values)
+        return _('The fault was reported.'), self.back, kwargs['uuid']
+
+
 class ReleaseReservation(pages.Delete, Reservation):
     """The question whether to release a node."""
 

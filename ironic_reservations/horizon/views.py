@@ -253,7 +253,13 @@ def make_urls(is_admin: bool) -> list[Any]:
             ('', reservations.Reservation),
             ('change/', reservations.ChangeReservation),
             ('release/', reservations.ReleaseReservation))),
-        *((f'notices/{node}/{end}', page) for end, page in (
-            ('cordon/', notices.Cordon), ('uncordon/', notices.Uncordon)))]
+        *((f'reservations/{uuid}/{end}', page) for end, page in (
+            ('report/', reservations.ReportFault),
+            (f'schedule/{uuid.replace("uuid", "notice")}/',
+             reservations.ScheduleNotice)) if not is_admin),
+        ('notices/cordon/', notices.Cordon),
+        (f'notices/{node}/uncordon/', notices.Uncordon),
+        (f'notices/{node}/change/{uuid.replace("uuid", "notice")}/',
+         notices.ChangeNotice)]
     return [re_path(f'^{route}$', page.as_view(is_admin=is_admin, tabs=tabs),
                     name=page.name) for route, page in routes]

@@ -234,11 +234,20 @@ def test_who_had_a_node(admin, cloud, reservation):
     admin.follow('link', 'Who had this node')
     text = admin.main.inner_text()
     assert reservation.instance_uuid in text and 'now' in text
+    assert admin.page.title().startswith('Who had gold-1')
     page = admin.open(f'nodes/{former.node_uuid}/history/')
     text = admin.main.inner_text()
     assert former.instance_uuid in text and EVIL in text
     assert 'released' in text
     check_for_screen_readers(page)
+
+
+def test_tenant_sees_the_name_of_its_machine(ada, cloud):
+    """Ironic does not show the node to the project of the server."""
+    reservation, = cloud.admin.baremetal_reservations.list(
+        project_id=cloud.projects['team-a'], state='active')
+    ada.open(f'nodes/{reservation.node_uuid}/history/')
+    assert ada.page.title().startswith(f'Who had {reservation.node_name}')
 
 
 # Looks

@@ -217,7 +217,7 @@ def test_expiry_is_refused(admin, cloud, pool, expiry):
     page.get_by_label('Description').fill('new')
     admin.follow('button', 'Save')
     assert {
-        'past': 'expires_at: must be in the future',
+        'past': 'Expires at: must be in the future',
         'no time': '"soon" is not a valid time',
         'no time zone': f'"{text}": must be a time with a time zone',
     }[expiry] in admin.main.get_by_role('alert').inner_text()
