@@ -100,8 +100,7 @@ class OfReservation:
             'project': text.escape_controls(str(reservation.project_id)),
             'expires_at': reservation.effective_expiry})
         notifications.send(action, 'ReservationPayload', {
-            **{name: getattr(reservation, name)
-               for name in FIELDS},
+            **{name: getattr(reservation, name) for name in FIELDS},
             'expires_at': reservation.effective_expiry})
 
 
@@ -133,8 +132,7 @@ class OfNotice:
             'project': text.escape_controls(str(self.project_id)),
             'instance': self.instance_uuid})
         notifications.send(action, 'ReservationNoticePayload', {
-            **{name: getattr(notice, name)
-               for name in NOTICE_FIELDS},
+            **{name: getattr(notice, name) for name in NOTICE_FIELDS},
             'project_id': self.project_id,
             'instance_uuid': self.instance_uuid,
             'is_shown_to_project': notice.is_shown_to(self.project_id)})
@@ -184,8 +182,7 @@ class OfPool:
                      'at %(expires_at)s)',
                      {**arguments, 'verb': _PAST[self.action]})
         notifications.send(f'pool.{self.action}', 'ReservationPoolPayload', {
-            **{name: getattr(pool, name)
-               for name in POOL_FIELDS},
+            **{name: getattr(pool, name) for name in POOL_FIELDS},
             'node_uuids': [*self.departures] if self.action == 'delete'
             else [node.uuid for node in pool.nodes]})
 

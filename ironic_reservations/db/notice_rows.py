@@ -55,7 +55,7 @@ _IS_NO_FAILED_BUILD = notices.c.is_failed_build == sa.false()
 
 #: A project has reported a fault of the node, with a cordon that is open.
 IS_PROJECT_CORDON = sa.and_(
-    _STATES['open'], notices.c.cordon == sa.true(),
+    _HAS_NODE, expressions.IS_CORDON,
     notices.c.project_id.is_not(None), _IS_NO_FAILED_BUILD)
 
 # Notices with their nodes, which may have been deleted.

@@ -19,7 +19,7 @@ from ironic_reservations.reservations import transaction
 
 #: What a report becomes by the cordon of a project: it is open until an
 #: operator closes it.
-_ENDLESS = {'ends_at': None, 'due_at': None, 'latest_start': None}
+_ENDLESS = dict.fromkeys(notices.TIMES - {'starts_at'})
 
 
 def update_notices(uuid: str, node: str | None, changes: Mapping[str, Any],
