@@ -53,10 +53,15 @@ def create_table(name: str, *items: sa.schema.SchemaItem,
             f'which drops all our tables, and then "upgrade" again.')
     # Separate statements create the indexes, after the table.
     for index in table.indexes:
-        _create(index.name, lambda: [
-            str(item['name'])
-            for item in sa.inspect(connection).get_indexes(name)],
-            functools.partial(index.create, connection))
+        create_index(str(index.name), name, *index.columns.keys())
+
+
+def create_index(name: str, table: str, *columns: str) -> None:
+    """Create an index unless it exists."""
+    connection = op.get_bind()
+    _create(name, lambda: [str(item['name']) for item
+                           in sa.inspect(connection).get_indexes(table)],
+            lambda: op.create_index(name, table, [*columns]))
 
 
 def add_columns(table: str, *columns: sa.Column[Any]) -> None:

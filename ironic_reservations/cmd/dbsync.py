@@ -40,6 +40,12 @@ def make_config(connection: sa.Connection | None) -> alembic_config.Config:
 _REVISIONS = sa.select(sa.table(models.VERSION_TABLE,
                                 sa.column('version_num', sa.String)))
 
+# Newest revisions before 1.0.0.
+_UNRELEASED = frozenset((
+    '3f1c0a7d9b52', '8c2d5e7f1a34', 'c7e4b9d21f68', 'e5a18c3d7042',
+    'b2d81f6c4e07', '7c3e9a5d2f81', '4d1b8f60a9c3', 'e91b4c70d5a2',
+    'a3c85e17b9d4', 'c6f2a97d31e8', '5f0c2e8d7b16'))
+
 # Seconds for which an upgrade waits for concurrent upgrades.
 _PATIENCE = 30
 
@@ -116,6 +122,24 @@ def drop(connection: sa.Connection, options: Any) -> int:
     return 0
 
 
+def check_release(connection: sa.Connection) -> None:
+    """Check that our tables, if there are any, can be upgraded.
+
+    :raises: Conflict if they are older than 1.0.0.
+    """
+    _, revisions = _read_state(connection)
+    if not _UNRELEASED.isdisjoint(revisions):
+        raise exception.Conflict(
+            f'Our tables, at {", ".join(revisions)}, are older than 1.0.0 and '
+            f'cannot be upgraded. Stop Ironic\'s API and nova-compute. Run '
+            f'"ironic-reservations-dbsync drop" (with --force if servers, '
+            f'reservations or pools exist: machines keep running), then '
+            f'"ironic-reservations-dbsync upgrade". Start both again, and run '
+            f'"openstack baremetal reservation audit --repair", which '
+            f'reserves the machines of servers again. Groups, pools, notices '
+            f'and history are lost.')
+
+
 def _report_step(step: Any, **_kwargs: Any) -> None:
     """Print the revision that a migration has reached."""
     print(f'{step.up_revision.revision}: {step.up_revision.doc}',
@@ -141,8 +165,10 @@ def upgrade(connection: sa.Connection, options: Any) -> None:
     them records each revision. The other processes fail and try again: steps
     skip the work that is already done.
 
-    :raises: Conflict if other processes are still upgrading in the end.
+    :raises: Conflict if other processes are still upgrading in the end, or
+        if the tables are older than 1.0.0.
     """
+    check_release(connection)
     config = make_config(connection)
     config.attributes['on_version_apply'] = [_check_step]
     # Show progress, because the tables of a large fleet take a while.

@@ -83,6 +83,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def _revision(self) -> upgradecheck.Result:
         """Check that our tables are at the newest revision."""
         with engine.create_engine().connect() as connection:
+            dbsync.check_release(connection)
             newest = script.ScriptDirectory.from_config(
                 dbsync.make_config(connection)).get_current_head()
             current = runtime.migration.MigrationContext.configure(

@@ -3,8 +3,12 @@
 
 import re
 import subprocess
+import sys
 
-from tools import services
+from tests.common import next_version
+
+#: ironic-reservations-dbsync of an invented next release.
+NEXT_DBSYNC = sys.executable, '-m', next_version.__name__
 
 
 def run(*command, status=0, **kwargs):
@@ -17,11 +21,13 @@ def run(*command, status=0, **kwargs):
 
 
 def upgrade_together(*conf_files):
-    """Upgrade by several processes; return the output's begin and status."""
+    """Upgrade to the next release by several processes.
+
+    :returns: the begin of the output and the exit status of each.
+    """
     processes = [subprocess.Popen(
-        [services.program('ironic-reservations-dbsync'), '--config-file', path,
-         'upgrade'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True) for path in conf_files]
+        [*NEXT_DBSYNC, '--config-file', path, 'upgrade'],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for path in conf_files]
     results = []
     for process in processes:
         output, _ = process.communicate(timeout=120)

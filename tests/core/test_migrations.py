@@ -23,6 +23,7 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import models
 from ironic_reservations.db import tables
 from tests.common import fleets
+from tests.common import next_version
 from tests.common import programs
 
 pytestmark = pytest.mark.on('sqlite', 'server')
@@ -43,6 +44,14 @@ def stock(database):
     yield database
     remove(database)
     migrate(database, 'head')
+
+
+@pytest.fixture
+def next_release(stock, monkeypatch):
+    """The same, with the migrations of an invented next release."""
+    monkeypatch.setattr(dbsync, 'make_config', next_version.make_config)
+    yield stock
+    migrate(stock, 'base', command.downgrade)
 
 
 def remove(database):
@@ -120,20 +129,8 @@ def test_comparison_detects_a_difference(empty, statement):
 #: SHA-256 of each migration, from the first to the last. From 1.0.0 on, only
 #: add lines at the end: a database runs a migration only once.
 DIGESTS = {
-    'b2d81f6c4e07':
-        '8ed16b37f4bac1bd0cc2ee2f74df44b077d4a70185259bd859b904bbfbf039a8',
-    '7c3e9a5d2f81':
-        '38f4f2d10b7d25f09bdc671b28a76b22c52534c9dbe064d985673c1720724dc0',
-    '4d1b8f60a9c3':
-        'e33fa8727ee7c3cfa8aa0faa4636ac12394cabefcb39ae7aa2b7f9f0c450e063',
-    'e91b4c70d5a2':
-        'd4970cbe70b583abf9dad0dbe3dd92fe7d35b21679a311c2f7f6dac6a6e83022',
-    'a3c85e17b9d4':
-        '15d670275c83b54a5ef4dc71b3324d19ed0dd605aca4bee628e17477adcf6b89',
-    'c6f2a97d31e8':
-        '67a1b0925b96c9a69b3b56d30b632c0028f96079926750f4e18845268f796b3b',
-    '5f0c2e8d7b16':
-        '59ebf5e7f212541d20973c88d2e854a1eb2ab7fec081743683590553ae6b971c',
+    '1c8a40f7e2d6':
+        '84738ec3395f6567fee9026bc0b21b46e45987d9aed8ad7b63aa84fab098b96e',
 }
 
 
@@ -161,18 +158,16 @@ def test_options_of_the_table(empty):
             assert 'COLLATE=utf8mb4_bin' in statement
 
 
-def test_every_revision_up_and_down(stock):
-    before = read_schema(stock)
+def test_every_revision_up_and_down(next_release):
+    before = read_schema(next_release)
     for revision in revisions():
-        migrate(stock, revision)
-        migrate(stock, '-1', command.downgrade)
-        migrate(stock, revision)
-    assert OURS <= find_tables(stock)
-    migrate(stock, 'base', command.downgrade)
-    assert find_tables(stock) & OURS <= {models.VERSION_TABLE}
-    migrate(stock, 'head')
-    assert OURS <= find_tables(stock)
-    assert read_schema(stock) == before
+        migrate(next_release, revision)
+        migrate(next_release, '-1', command.downgrade)
+        migrate(next_release, revision)
+    assert OURS <= find_tables(next_release)
+    migrate(next_release, 'base', command.downgrade)
+    assert find_tables(next_release) & OURS <= {models.VERSION_TABLE}
+    assert read_schema(next_release) == before
 
 
 def test_our_tables_have_no_foreign_keys(database):
@@ -181,12 +176,12 @@ def test_our_tables_have_no_foreign_keys(database):
         assert inspector.get_foreign_keys(table) == []
 
 
-def test_dbsync(stock):
+def test_dbsync(next_release):
     """The commands, in the process of the test."""
     def run(name, revision=None):
         _, function = dbsync.COMMANDS[name]
         output = io.StringIO()
-        with stock.engine.connect() as connection, \
+        with next_release.engine.connect() as connection, \
                 contextlib.redirect_stdout(output):
             function(connection, types.SimpleNamespace(revision=revision))
         return output.getvalue()
@@ -202,19 +197,18 @@ def test_dbsync(stock):
         assert f'Revision ID: {last}' in run('current')
 
 
-@pytest.mark.parametrize('revision', [None, next(iter(DIGESTS))])
-def test_concurrent_upgrades(stock, revision):
+@pytest.mark.parametrize('revision', ['base', next(iter(DIGESTS))])
+def test_concurrent_upgrades(next_release, revision):
     """Three processes at once."""
-    migrate(stock, 'head')
-    expected = read_schema(stock, models.Base.metadata.tables)
-    remove(stock)
-    if revision:
-        migrate(stock, revision)
-    results = programs.upgrade_together(*[stock.conf_file] * 3)
+    migrate(next_release, 'head')
+    tables = [*models.Base.metadata.tables, 'reservations_next']
+    expected = read_schema(next_release, tables)
+    migrate(next_release, revision, command.downgrade)
+    results = programs.upgrade_together(*[next_release.conf_file] * 3)
     assert ('done', 0) in results
     assert {*results} <= {('done', 0), ('Another process is upgrading', 2)}
-    assert read_schema(stock, models.Base.metadata.tables) == expected
-    assert_revision(stock)
+    assert read_schema(next_release, tables) == expected
+    assert_revision(next_release)
 
 
 def assert_revision(database):
@@ -226,42 +220,44 @@ def assert_revision(database):
 
 # On SQLite, the second process waits for the transaction of the first.
 @pytest.mark.on('server')
-def test_upgrade_during_the_first_step(stock):
+def test_upgrade_during_the_first_step(next_release):
     """The first revision must not be recorded after that of the other."""
     def upgrade():
-        stock.run('ironic-reservations-dbsync', 'upgrade')
+        assert programs.upgrade_together(next_release.conf_file) == [
+            ('done', 0)]
 
-    with fleets.Fleet(stock.engine).before(
+    with fleets.Fleet(next_release.engine).before(
             f'INSERT INTO {models.VERSION_TABLE}', upgrade), \
-            stock.engine.connect() as connection:
+            next_release.engine.connect() as connection:
         dbsync.upgrade(connection, types.SimpleNamespace(revision=None))
-    assert_revision(stock)
+    assert_revision(next_release)
 
 
 @pytest.mark.on('server')
 @pytest.mark.long
 @pytest.mark.parametrize('args', ['upgrade', 'drop --yes'])
-def test_transaction_that_has_read_our_table(stock, args):
+def test_transaction_that_has_read_our_table(next_release, args):
     """The commands wait for it longer than any request waits for a table."""
-    migrate(stock, revisions()[0])
+    migrate(next_release, revisions()[0])
     # Not an engine of ours, whose idle transactions MariaDB ends earlier.
-    other = sa.create_engine(stock.url)
+    other = sa.create_engine(next_release.url)
     with other.connect() as connection:
         connection.exec_driver_sql('SELECT COUNT(*) FROM reservations')
         timer = threading.Timer(20, connection.rollback)
         began = time.monotonic()
         timer.start()
         try:
-            stock.run('ironic-reservations-dbsync', *args.split())
+            programs.run(*programs.NEXT_DBSYNC, '--config-file',
+                         next_release.conf_file, *args.split())
         finally:
             timer.cancel()
             timer.join()
         assert time.monotonic() - began > 19
     other.dispose()
     if args == 'upgrade':
-        assert_revision(stock)
+        assert_revision(next_release)
     else:
-        assert not find_tables(stock) & OURS
+        assert not find_tables(next_release) & OURS
 
 
 @pytest.mark.parametrize('is_conflict', [False, True])

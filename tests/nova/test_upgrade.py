@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands in doc/source/how-to/upgrade.rst find refused flavors."""
+"""Upgrades: the check of flavors, and tables older than 1.0.0."""
 
 import pathlib
 import re
@@ -8,15 +8,63 @@ import shlex
 import fixtures
 
 from tests.common import command
+from tests.common import programs
 from tests.nova import audits
 from tests.nova import faults
+from tools import services
 
 PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/how-to/upgrade.rst'
 #: A URL where no service is.
 NOTHING = 'http://127.0.0.1:9'
 
 
+class TestOlderTables(audits.Command, faults.TestCase):
+
+    fleet = [faults.NODE] * 2
+
+    def test_servers_keep_their_machines(self):
+        """The steps that the commands print."""
+        self.start_compute('compute-1')
+        servers = self.boot_many(2, self.flavor())
+        nodes = {server['id']: self.ironic.node_of(server).id
+                 for server in servers}
+        self.sql("UPDATE reservations_alembic_version "
+                 "SET version_num = '5f0c2e8d7b16'")
+        sentence = self.run_on_host('dbsync', 'upgrade', status=2)
+        self.assertRegex(sentence, '^Our tables, at 5f0c2e8d7b16, are older')
+        check = self.run_on_host('status', 'upgrade', 'check', status=2)
+        # The table of the checks breaks lines.
+        self.assertIn(self.join(sentence), self.join(check))
+        self.assertEqual({*nodes}, {
+            row['instance_uuid'] for row in self.ironic.reservations()})
+        self.stop_compute('compute-1')
+        self.assertIn('2 reservations are live', self.run_on_host(
+            'dbsync', 'drop', '--yes', status=2))
+        for args in ('drop', '--force', '--yes'), ('upgrade',):
+            self.run_on_host('dbsync', *args)
+        self.run_on_host('status', 'upgrade', 'check', status=1)
+        self.start_compute('compute-1')
+        self.assertIn('baremetal reservation audit --repair', sentence)
+        self.assertEqual(0, self.command('audit', '--repair').returncode)
+        self.assertEqual(nodes, {
+            row['instance_uuid']: row['node_uuid']
+            for row in self.ironic.reservations()})
+        self.assert_findings()
+        self.act(servers[0], 'reboot', 'ACTIVE', type='HARD')
+        self.delete(*servers)
+
+    def run_on_host(self, name, *args, status=0):
+        return programs.run(
+            services.program(f'ironic-reservations-{name}'), '--config-file',
+            self.ironic.conf_file, *args, status=status)
+
+    @staticmethod
+    def join(text):
+        return re.sub(r'[\s|]+', '', text)
+
+
 class TestRefusedFlavors(audits.Command, faults.TestCase):
+    """The commands in doc/source/how-to/upgrade.rst."""
 
     fleet = [faults.NODE]
 

@@ -2,61 +2,30 @@
 """Workers of this release with the tables of the next release.
 
 From 1.0 on a release adds tables, indexes, and nullable columns: see
-``doc/source/how-to/upgrade.rst``. The revision here adds one of each while
-clients hold and release nodes, and removes them.
+``doc/source/how-to/upgrade.rst``. The revision of ``tests.common.next_version``
+adds one of each while clients hold and release nodes, and removes them.
 """
 
 import contextlib
 import functools
-import os
 
 from alembic import command
-from alembic import script
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import models
+from tests.common import next_version
 from tests.survival import clients
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 
-NEXT = '''
-from alembic import op
-import sqlalchemy as sa
-
-revision, down_revision = 'next', 'HEAD'
-
-
-def upgrade():
-    op.create_table('reservations_next',
-                    sa.Column('id', sa.Integer, primary_key=True))
-    op.add_column('reservations', sa.Column('note', sa.String(255)))
-    op.create_index('reservations_note_idx', 'reservations', ['note'])
-
-
-def downgrade():
-    op.drop_index('reservations_note_idx', 'reservations')
-    op.drop_column('reservations', 'note')
-    op.drop_table('reservations_next')
-'''
-
 
 @pytest.fixture
-def migrate(fleet, tmp_path):
+def migrate(fleet):
     """Return a function that migrates the tables."""
-    (tmp_path / 'next.py').write_text(NEXT.replace('HEAD', (
-        script.ScriptDirectory.from_config(
-            dbsync.make_config(None)).get_current_head())))
-
     def run(direction, revision):
         with fleet.engine.begin() as connection:
-            config = dbsync.make_config(connection)
-            ours = config.get_main_option('script_location')
-            config.set_main_option('path_separator', 'os')
-            config.set_main_option('version_locations', os.pathsep.join(
-                (f'{ours}/versions', str(tmp_path))))
-            direction(config, revision)
+            direction(next_version.make_config(connection), revision)
     return run
 
 
