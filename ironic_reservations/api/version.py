@@ -31,7 +31,7 @@ MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 #: The version of our API, whose history is in the API reference. Each addition
 #: or change increments the second number.
 OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
-OWN_VERSION = '1.10'
+OWN_VERSION = '1.0'
 
 _VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 

@@ -27,7 +27,8 @@ def upgrade_together(*conf_files):
     """
     processes = [subprocess.Popen(
         [*NEXT_DBSYNC, '--config-file', path, 'upgrade'],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for path in conf_files]
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for path in conf_files]
     results = []
     for process in processes:
         output, _ = process.communicate(timeout=120)

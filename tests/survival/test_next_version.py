@@ -2,8 +2,8 @@
 """Workers of this release with the tables of the next release.
 
 From 1.0 on a release adds tables, indexes, and nullable columns: see
-``doc/source/how-to/upgrade.rst``. The revision of ``tests.common.next_version``
-adds one of each while clients hold and release nodes, and removes them.
+``doc/source/how-to/upgrade.rst``. ``tests.common.next_version`` adds one of
+each while clients hold and release nodes, and removes them.
 """
 
 import contextlib

@@ -531,7 +531,8 @@ def test_server_commands_on_the_pages(program, arguments):
                               if program == 'exporter')]
     assert {*options} <= {*names}
     assert rest in {
-        'dbsync': ['COMMAND', *dbsync.COMMANDS], 'exporter': [''],
+        'dbsync': ['COMMAND', *dbsync.COMMANDS, 'drop --force'],
+        'exporter': [''],
         'manage': ['COMMAND', *manage.COMMANDS],
         'status': ['upgrade check']}[program]
 

@@ -60,12 +60,8 @@ def test_document_is_valid():
 #: SHA-256 of the interface of each version. Only add lines at the end; the
 #: last one may change until a release has its version.
 DIGESTS = {
-    '1.8':
-        'b80a1128e807360198e962c1104442c636d2a2d439f7e228f0a6df7e19031d13',
-    '1.9':
-        '70fb1d86233c8d97058cd4ceec55cae86db4736782eb07e78d18ee1df2ee88a5',
-    '1.10':
-        '3bd257afc9dcfd4dff9dd9e0925bd9a599f139773ce74b21ac29543b19d2ef90',
+    '1.0':
+        'f850929750c34f82c7fd6fe124276f0964abe6a794fdb52a3df133f7319ce656',
 }
 
 
