@@ -29,7 +29,8 @@
 ## make docs         build documentation, API reference, release notes, and
 ##                   a manual page
 ## make api-ref      record the samples and the OpenAPI document of the API
-## make dist         build the sdist and the wheel of the current commit
+## make dist         build the packages of the current commit, with checksums and
+##                   a software bill of materials
 ## make help         show this help
 ##
 ## PORT and DIR choose where quickstart, serve and cloud run, and PORT where

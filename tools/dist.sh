@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Build the sdist and the wheel of the current commit, for "make dist":
+# Build the sdist and the wheel of the current commit, for "make dist", in place
+# of former packages of ours:
 #   tools/dist.sh [DIRECTORY]
 # Two builds of a commit with the same tools are equal byte for byte: times are
 # those of the commit, and nothing depends on the machine, the user or the path.
@@ -9,6 +10,7 @@ set -eu
 umask 022
 mkdir -p "${1:-dist}"
 target=$(cd "${1:-dist}" && pwd)
+rm -f "$target"/ironic_reservations-* "$target/SHA256SUMS"
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -4,7 +4,10 @@
 test_deployments.py checks that an installation upgrades no package.
 """
 
+import json
+import os
 import re
+import shutil
 
 import pytest
 import requests
@@ -26,6 +29,25 @@ def read_commands():
     blocks = re.findall(r'\.\. code-block:: console\n\n((?: {6}.*\n)+)', page)
     return [re.sub(r'^ {6}(?:[$#] )?', '', block, flags=re.MULTILINE)
             for block in blocks]
+
+
+def test_bill_of_materials(wheel, tmp_path):
+    """It is reproducible, and lists only pinned versions."""
+    shutil.copy(wheel, tmp_path)
+    programs.run(ROOT / 'tools/sbom.sh', tmp_path, env={
+        **os.environ, 'PATH': f'{ROOT}/.tox/dist/bin:{os.environ["PATH"]}'})
+    bill, = tmp_path.glob('*.cdx.json')
+    assert bill.read_bytes() == (wheel.parent / bill.name).read_bytes()
+    components = {(item['name'].lower(), item['version'])
+                  for item in json.loads(bill.read_text())['components']}
+    assert ('ironic-reservations', wheel.name.split('-')[1]) in components
+    pins = {tuple(line.lower().split('==')) for line in (
+        ROOT / 'constraints.txt').read_text().splitlines()}
+    others = {item for item in components if item[0] != 'ironic-reservations'}
+    assert others <= pins and 80 < len(others) < 200
+    programs.run('sha256sum', '--check', '--strict', 'SHA256SUMS',
+                 cwd=wheel.parent)
+    assert (wheel.parent / 'SHA256SUMS').read_text().count('\n') == 3
 
 
 @pytest.mark.timeout(900)
