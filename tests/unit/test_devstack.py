@@ -109,7 +109,7 @@ def test_end_phases(devstack, phase):
     assert not devstack(phase)[0]
 
 
-# Other tools, whose files are on the page "deploying"
+# Other tools
 
 def read_documented_file(name):
     """Return the options of a file of the documentation, without logins."""
@@ -137,14 +137,14 @@ def test_openstack_ansible():
 
 
 def test_kolla():
+    """Of each image, pip understands the package."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(
         ROOT / 'doc' / 'source' / 'examples'))
     # Kolla puts the file before the template of an image.
     environment.globals['parent_template'] = environment.from_string(
-        '{{ ironic_base_pip_packages_append | join(" ") }} '
-        '{{ nova_base_pip_packages_append | join(" ") }}')
+        '{{ (ironic_base_pip_packages_append + nova_base_pip_packages_append '
+        '+ horizon_pip_packages_append) | join(" ") }}')
     words = shlex.split(environment.get_template(
-        'kolla-template-overrides.j2').render())
-    for extra in words:
-        requirements.Requirement(extra)
-    assert len(words) == 2
+        'kolla/template-overrides.j2').render())
+    assert [requirements.Requirement(word).extras for word in words] == [
+        {'mysql', 'quota'}, {'nova'}, {'horizon'}]
