@@ -45,15 +45,17 @@ def write_configuration(folder):
         'nova/nova-conductor.conf': '[scheduler]\nmax_attempts = 5\n'}
     for name, text in texts.items():
         (folder / name).write_text(text)
+    prometheus = folder / 'prometheus'
+    targets = prometheus / 'prometheus.yml.d/ironic-reservations.yml'
     for source, target in {
-            'kolla/_9999-custom-settings.py': 'horizon',
-            'kolla/galera.cnf': '',
-            'kolla/prometheus.yml':
-                'prometheus/prometheus.yml.d/ironic-reservations.yml',
-            'nova-scheduler.conf': 'nova', 'placement.conf': '',
-            'prometheus-rules.yaml': 'prometheus/ironic-reservations.rules',
+            'kolla/_9999-custom-settings.py': folder / 'horizon',
+            'kolla/galera.cnf': folder,
+            'kolla/prometheus.yml': targets,
+            'nova-scheduler.conf': folder / 'nova',
+            'placement.conf': folder,
+            'prometheus-rules.yaml': prometheus / 'ironic-reservations.rules',
     }.items():
-        shutil.copy(EXAMPLES / source, folder / target)
+        shutil.copy(EXAMPLES / source, target)
 
 
 def write_inventory(folder):
@@ -120,9 +122,9 @@ def render_images(folder, result):
         text = (folder / 'docker' / image / 'Dockerfile').read_text()
         target = result / image
         target.mkdir(parents=True)
-        (target / 'Dockerfile').write_text(
-            re.sub(r'\n\s*\n', '\n\n', re.sub('^LABEL.*', '', text,
-                                             flags=re.MULTILINE)))
+        # Without the day of the build, and with few empty lines.
+        text = re.sub('^LABEL.*', '', text, flags=re.MULTILINE)
+        (target / 'Dockerfile').write_text(re.sub(r'\n\s*\n', '\n\n', text))
     write_start(folder / 'docker/ironic/ironic-api', result)
 
 

@@ -137,7 +137,7 @@ def test_openstack_ansible():
 
 
 def test_kolla():
-    """Of each image, pip understands the package."""
+    """For each image, pip understands the requirement."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(
         ROOT / 'doc' / 'source' / 'examples'))
     # Kolla puts the file before the template of an image.
