@@ -124,6 +124,34 @@ class Checks(upgradecheck.UpgradeCommands):
             'the same member')
 
     @_use_database
+    def _session(self) -> upgradecheck.Result:
+        """Check that the session variables that we set have an effect."""
+        with engine.create_engine().connect() as connection:
+            if connection.dialect.name != 'mysql':
+                return _SUCCESS
+            variables = engine.get_session_variables()
+            values = dict(connection.exec_driver_sql(
+                'SHOW SESSION VARIABLES WHERE Variable_name IN '
+                f'{tuple(variables)}').tuples().all())
+            isolation = connection.get_isolation_level()
+        # MySQL lacks it.
+        values.setdefault('idle_transaction_timeout',
+                          str(variables['idle_transaction_timeout']))
+        problems = [
+            f'{name} is {values.get(name)} instead of {value}'
+            for name, value in variables.items()
+            if values.get(name) != str(value)]
+        if isolation != engine.ISOLATION:
+            problems.append(f'the isolation of transactions is {isolation} '
+                            f'instead of {engine.ISOLATION}')
+        if not problems:
+            return _SUCCESS
+        return _warning(
+            f'the database does not have what this plugin has set for the '
+            f'session: {"; ".join(problems)}. A proxy may answer SET itself: '
+            f'let it forward SET, or let Ironic connect to the database')
+
+    @_use_database
     def _durability(self) -> upgradecheck.Result:
         """Check that a server logs all commits, and loses none if killed."""
         with engine.create_engine().connect() as connection:
@@ -286,6 +314,7 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = (('Database schema', _schema),
                        ('Database revision', _revision),
                        ('Stale reads', _stale_reads),
+                       ('Session variables', _session),
                        ('Durability', _durability),
                        ('Clocks', _clocks),
                        ('Prepared nodes', _prepared),

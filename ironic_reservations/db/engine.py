@@ -58,6 +58,9 @@ _LOCK_WAIT, _TABLE_WAIT = 3, 5
 #: that of a process that is stopped.
 _IDLE = 15
 
+#: Isolation of transactions on MariaDB and MySQL.
+ISOLATION = 'READ COMMITTED'
+
 #: Seconds after which a thread waiting for a connection checks its deadline.
 _POOL_WAIT = 0.2
 
@@ -362,7 +365,7 @@ class _Pool(sa.engine.CreateEnginePlugin):
             kwargs['pool_timeout'] = _POOL_WAIT
             # Otherwise InnoDB locks the gaps that the condition of a guarded
             # update reads, such as that for the ports of all later nodes.
-            kwargs['isolation_level'] = 'READ COMMITTED'
+            kwargs['isolation_level'] = ISOLATION
 
     def engine_created(self, engine: sa.Engine) -> None:
         # This listener must precede oslo.db's, which raises an exception for
@@ -406,21 +409,32 @@ def _drop_read_only(context: sa.engine.ExceptionContext) -> None:
         context.is_disconnect = True
 
 
-def _set_up_session(waits_for_tables: bool, connection: Any, record: Any
-                    ) -> None:
+def get_session_variables() -> dict[str, int]:
+    """Return the variables of MariaDB and MySQL that new sessions set.
+
+    MySQL has no ``idle_transaction_timeout``.
+    """
     # By default, MySQL truncates a list of traits, or of the ids of a page of
     # the count, at 1,024 bytes, and waits 50 seconds for a row that another
     # transaction has locked, and a year for a table.
-    variables = {'group_concat_max_len': 2097152,
-                 'innodb_lock_wait_timeout': _LOCK_WAIT}
-    if not waits_for_tables:
-        variables['lock_wait_timeout'] = _TABLE_WAIT
+    return {'group_concat_max_len': 2097152,
+            'innodb_lock_wait_timeout': _LOCK_WAIT,
+            'lock_wait_timeout': _TABLE_WAIT,
+            'idle_transaction_timeout': _IDLE}
+
+
+def _set_up_session(waits_for_tables: bool, connection: Any, record: Any
+                    ) -> None:
+    variables = get_session_variables()
+    idle = variables.pop('idle_transaction_timeout')
+    if waits_for_tables:
+        del variables['lock_wait_timeout']
     with connection.cursor() as cursor:
         cursor.execute('SET SESSION ' + ', '.join(
             f'{name} = {value}' for name, value in variables.items()))
         # MySQL does not have it, and a proxy may refuse it.
         with contextlib.suppress(connection.Error):
-            cursor.execute(f'SET SESSION idle_transaction_timeout = {_IDLE}')
+            cursor.execute(f'SET SESSION idle_transaction_timeout = {idle}')
 
 
 # Key in a connection's info: its innodb_lock_wait_timeout, if it is another

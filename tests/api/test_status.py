@@ -19,6 +19,7 @@ from ironic_reservations.db import engine
 from tests.common import application
 from tests.common import keystones
 from tests.common import programs
+from tests.common import proxies
 from tests.common import servers
 from tools import services
 
@@ -83,6 +84,29 @@ def test_prepared_nodes(check, ironic):
         assert result == ('Warning' if number else 'Success')
         assert (f'{number} available nodes carry an instance_info'
                 in details) == bool(number)
+
+
+@pytest.mark.on('server')
+@pytest.mark.parametrize('statement, expected', [
+    ('group_concat_max_len', [
+        'group_concat_max_len', 'innodb_lock_wait_timeout',
+        'lock_wait_timeout']),
+    ('idle_transaction_timeout', ['idle_transaction_timeout']),
+    ('ISOLATION LEVEL', ['transactions']), ('no SET', [])], ids=str)
+def test_session_variables(check, ironic, statement, expected):
+    """A proxy may answer SET itself, as ProxySQL does for some variables."""
+    [[version]] = ironic.execute('SELECT VERSION()')
+    if statement == 'idle_transaction_timeout' and 'MariaDB' not in version:
+        expected = []
+    with proxies.proxy(ironic.database_url, lambda text: (
+            proxies.DONE if text.startswith(b'SET SESSION')
+            and statement.encode() in text else None)) as proxy:
+        result, details = check({'database': {'connection': proxy.url}})[1][
+            'Session variables']
+    assert (proxy.seen[proxies.DONE] > 0) == (statement != 'no SET')
+    assert result == ('Warning' if expected else 'Success')
+    assert re.findall(r'(\w+) is \S+ (?:\S+ )?instead of', details) == (
+        expected)
 
 
 @pytest.mark.on('server')
@@ -185,7 +209,7 @@ def test_policy_rules(check, policy):
     code, results = check({})
     assert code == 1
     for name in ('Database schema', 'Database revision', 'Stale reads',
-                 'Durability', 'Clocks'):
+                 'Session variables', 'Durability', 'Clocks'):
         assert results[name][0] == 'Success'
     for name in 'Policy rules', 'Service role':
         assert results[name][0] == 'Warning'

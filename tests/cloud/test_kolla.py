@@ -14,7 +14,7 @@ from tools import trial_cloud
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-HOST = 'baremetal-ironic'
+HOST = 'controller-1-ironic'
 #: The queues of all of Nova's services must have the same properties.
 QUEUES = ('rabbit_quorum_queue', 'rabbit_stream_fanout',
           'rabbit_transient_quorum_queue', 'rabbit_qos_prefetch_count')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy for MariaDB or MySQL that cuts and delays connections."""
+"""A proxy for MariaDB or MySQL that cuts, delays and answers statements."""
 
 import collections
 import contextlib
@@ -15,10 +15,14 @@ import sqlalchemy as sa
 UNHEARD = 'unheard'
 #: The connection is cut before the client receives the response.
 UNANSWERED = 'unanswered'
+#: The proxy itself responds that the statement is done.
+DONE = 'done'
 
 #: A packet begins with its length in three bytes, and its number; a statement
 #: has the number 0, and a 3 for COM_QUERY.
 _HEADER, _QUERY = 4, b'\x00\x03'
+#: The first packet of a response: OK, no rows, autocommit, no warnings.
+_OK = b'\7\0\0\1' b'\0\0\0\2\0\0\0'
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -26,7 +30,7 @@ class Proxy(socketserver.ThreadingTCPServer):
 
     :param url: of the database.
     :ivar decide: function of a statement in bytes that returns UNHEARD,
-        UNANSWERED, the seconds of a delay, or None.
+        UNANSWERED, DONE, the seconds of a delay, or None.
     :ivar seen: Counter of the decisions, with ``float`` for delays.
     """
 
@@ -89,6 +93,9 @@ class _Handler(socketserver.BaseRequestHandler):
                 if data[3:5] == _QUERY else None)
         if not data or fate == UNHEARD:
             return False
+        if fate == DONE:
+            self.request.sendall(_OK)
+            return True
         if isinstance(fate, float):
             time.sleep(fate)
         upstream.sendall(data)

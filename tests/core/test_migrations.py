@@ -302,11 +302,12 @@ def test_upgrade_check(stock):
         return dict(re.findall(r'Check: (.*?) *\|\n\| Result: (\w+)', output))
 
     ready = {'Database schema': 'Success', 'Database revision': 'Success',
-             'Stale reads': 'Success', 'Durability': 'Success',
-             'Clocks': 'Success', 'Logging': 'Success',
-             'Policy rules': 'Success', 'Service role': 'Warning',
-             'Quota': 'Success', 'Projects': 'Warning',
-             'Unowned nodes': 'Success', 'Prepared nodes': 'Success',
+             'Stale reads': 'Success', 'Session variables': 'Success',
+             'Durability': 'Success', 'Clocks': 'Success',
+             'Logging': 'Success', 'Policy rules': 'Success',
+             'Service role': 'Warning', 'Quota': 'Success',
+             'Projects': 'Warning', 'Unowned nodes': 'Success',
+             'Prepared nodes': 'Success',
              # The configuration of these tests does not name it.
              'API plugin': 'Warning'}
     assert check(2) == {**ready, 'Database schema': 'Failure',

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration that Kolla-Ansible writes, as "tox -e kolla" records it.
+"""What Kolla-Ansible and Kolla write, as "tox -e kolla" records it.
 
 The driver reads it, logs in at a real Keystone, and uses a real Ironic.
 """
 
+import collections
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import uuid
 
 from oslo_config import cfg
 import pytest
+import sqlalchemy as sa
+import yaml
 
 from tests.common import keystones
 from tools import services
@@ -19,9 +23,10 @@ from tools import services
 pytestmark = pytest.mark.long
 
 RECORD = pathlib.Path(__file__).parents[1] / 'kolla/record'
-#: Folders of the two, and their nova.conf of nova-compute.
-CONTROLLERS = 'controller-1', 'controller-2'
-COMPUTES = [f'controller-{number}/nova-compute-ironic-{number}/nova.conf'
+#: Without and with TLS.
+VARIANTS = 'plain', 'tls'
+#: nova.conf of the processes of one compute host.
+COMPUTES = [f'plain/controller-{number}/nova-compute-ironic-{number}/nova.conf'
             for number in (1, 2)]
 
 #: Uses the configuration as nova-compute does; Nova and Ironic cannot be
@@ -54,21 +59,102 @@ def read(path, **options):
     return [conf[section][opt.name] for section, opt in options.items()]
 
 
-@pytest.mark.parametrize('controller', CONTROLLERS)
-def test_services(controller):
-    assert read(f'{controller}/ironic-api/ironic.conf',
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_services(variant):
+    folder = f'{variant}/controller-1'
+    assert read(f'{folder}/ironic-api/ironic.conf',
                 api=cfg.ListOpt('middleware'),
                 DEFAULT=cfg.BoolOpt('rbac_service_role_elevated_access')) == [
         ['reservations'], True]
-    assert read(f'{controller}/placement-api/placement.conf',
+    assert read(f'{folder}/placement-api/placement.conf',
                 placement=cfg.IntOpt('allocation_conflict_retry_count')) == [
         50]
     attempts = cfg.IntOpt('max_attempts')
-    assert read(f'{controller}/nova-scheduler/nova.conf', scheduler=attempts,
+    assert read(f'{folder}/nova-scheduler/nova.conf', scheduler=attempts,
                 filter_scheduler=cfg.MultiStrOpt('available_filters')) == [
         5, ['nova.virt.ironic_reservations.filters.all_filters']]
-    assert read(f'{controller}/nova-conductor/nova.conf',
+    assert read(f'{folder}/nova-conductor/nova.conf',
                 scheduler=attempts) == [5]
+    assert read(f'{folder}/mariadb/galera.cnf', mysqld=cfg.IntOpt(
+        'innodb_flush_log_at_trx_commit')) == [1]
+
+
+def test_three_pairs():
+    """Each of the hosts has processes on two controllers."""
+    controllers = collections.defaultdict(set)
+    for path in RECORD.glob('plain/*/nova-compute-ironic-*/nova.conf'):
+        conf = services.read_conf(path)
+        assert conf['reservations']['standby'] == 'true'
+        controllers[conf['DEFAULT']['host']].add(path.parts[-3])
+    assert {host: len(names) for host, names in controllers.items()} == {
+        f'controller-{number}-ironic': 2 for number in (1, 2, 3)}
+
+
+@pytest.mark.parametrize('variant', VARIANTS)
+def test_monitoring(variant):
+    folder = RECORD / variant / 'controller-1'
+    config = yaml.safe_load(
+        (folder / 'prometheus-server/prometheus.yml').read_text())
+    assert config['rule_files'] == [
+        '/etc/prometheus/ironic-reservations.rules']
+    [targets] = [job['static_configs'][0]['targets']
+                 for job in config['scrape_configs']
+                 if job['job_name'] == 'ironic-reservations']
+    assert targets == [f'192.0.2.1{number}:6387' for number in (1, 2, 3)]
+    command = json.loads(
+        (folder / 'prometheus-node-exporter/config.json').read_text()
+    )['command'].split()
+    assert '--collector.systemd' in command
+
+
+@pytest.fixture
+def database(server_url):
+    with services.database(server_url) as url:
+        yield url
+
+
+@pytest.fixture
+def start(database, tmp_path):
+    """Starts the container of Ironic's API: start(variable of Kolla)."""
+    conf = services.write_conf(tmp_path / 'ironic.conf', {
+        'database': {'connection': database}})
+    programs = tmp_path / 'bin'
+    programs.mkdir()
+    for name, text in {
+            # There is no user "ironic".
+            'install': 'mkdir -p "${@: -1}"',
+            **{name: f'exec {sys.executable.removesuffix("python")}{name} '
+                     f'--config-file {conf} "$@"'
+               for name in ('ironic-dbsync', 'ironic-reservations-dbsync')},
+    }.items():
+        (programs / name).write_text(f'#!/bin/bash\n{text}\n')
+        (programs / name).chmod(0o755)
+
+    def run(*variables):
+        return subprocess.run(
+            # As Kolla's kolla_start does.
+            ['bash', '-euo', 'pipefail', '-c', '. "$0"; echo started',
+             RECORD / 'images/ironic/ironic-api/kolla_ironic_extend_start'],
+            env={'PATH': f'{programs}:{os.environ["PATH"]}',
+                 'PROMETHEUS_MULTIPROC_DIR': str(tmp_path / 'counts'),
+                 **dict.fromkeys(variables, '')},
+            check=True, stdout=subprocess.PIPE, text=True).stdout
+    return run
+
+
+def test_bootstrap_container_creates_our_tables(start, database, tmp_path):
+    """It leaves the counts of the API that runs next to it."""
+    assert start() == 'started\n'
+    counts = tmp_path / 'counts/counter_1.db'
+    counts.touch()
+    for variable in 'KOLLA_UPGRADE', 'KOLLA_BOOTSTRAP':
+        assert 'started' not in start(variable)
+    engine = sa.create_engine(database)
+    assert {'nodes', 'reservations'} <= {*sa.inspect(engine).get_table_names()}
+    engine.dispose()
+    assert counts.exists()
+    assert start() == 'started\n'
+    assert not counts.exists()
 
 
 @pytest.fixture(scope='module')
@@ -120,7 +206,7 @@ def test_two_controllers_serve_one_host(ironic, auth, tmp_path):
             assert process.returncode == 0, process.stderr
             results.append(json.loads(process.stdout))
         for result in results:
-            assert result[:3] == ['baremetal-ironic',
+            assert result[:3] == ['controller-1-ironic',
                                   'ironic_reservations.ReservationsDriver',
                                   True]
             assert {*result[3]} == names

@@ -83,6 +83,20 @@ class TestCase(faults.TestCase):
 
 class TestMigration(TestCase):
 
+    def test_with_a_standby(self):
+        """As in a new container, which has lost the compute_id."""
+        self.addCleanup(self.sql, 'DELETE FROM reservations_hosts')
+        server = None
+        for mode in PER_NODE, ONE_ROW, ONE_ROW, PER_NODE:
+            self._compute_ids.clear()
+            self.migrate({**mode, 'standby': True})
+            server = server or self.boot(self.gold)
+            if mode is ONE_ROW:
+                self.assert_on_one_row(server)
+            else:
+                self.assert_on_nodes(server)
+            self.assert_consistent()
+
     def test_repeated_migrations(self):
         # First without servers.
         self.migrate(ONE_ROW)

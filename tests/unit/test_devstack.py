@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin for DevStack, with stubs of DevStack's functions."""
+"""The plugin for DevStack, with stubs of DevStack's functions; other tools."""
 
 import configparser
+import json
 import pathlib
 import re
 import shlex
@@ -11,6 +12,7 @@ from packaging import requirements
 import pytest
 import yaml
 
+from ironic_reservations.cmd import exporter
 from tests.common import programs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -109,7 +111,7 @@ def test_end_phases(devstack, phase):
     assert not devstack(phase)[0]
 
 
-# Other tools, whose files are on the page "deploying"
+# Other tools
 
 def read_documented_file(name):
     """Return the options of a file of the documentation, without logins."""
@@ -137,14 +139,30 @@ def test_openstack_ansible():
 
 
 def test_kolla():
+    """For each image, pip understands the requirement."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(
         ROOT / 'doc' / 'source' / 'examples'))
     # Kolla puts the file before the template of an image.
     environment.globals['parent_template'] = environment.from_string(
-        '{{ ironic_base_pip_packages_append | join(" ") }} '
-        '{{ nova_base_pip_packages_append | join(" ") }}')
+        '{{ (ironic_base_pip_packages_append + nova_base_pip_packages_append '
+        '+ horizon_pip_packages_append) | join(" ") }}')
     words = shlex.split(environment.get_template(
-        'kolla-template-overrides.j2').render())
-    for extra in words:
-        requirements.Requirement(extra)
-    assert len(words) == 2
+        'kolla/template-overrides.j2').render())
+    assert [requirements.Requirement(word).extras for word in words] == [
+        {'mysql', 'quota'}, {'nova'}, {'horizon'}]
+
+
+def test_exporter_of_kolla():
+    """It has the image of the API, and the volume with the API's counts."""
+    folder = ROOT / 'doc/source/examples/kolla'
+    variables = yaml.safe_load((folder / 'globals.yml').read_text())
+    [volume] = variables['ironic_api_extra_volumes']
+    unit = (folder / 'ironic-reservations-exporter.service').read_text()
+    assert f'--volume {volume} ' in unit
+    assert (f'    {variables["reservations_image"]}/ironic-api:'
+            f'{variables["reservations_tag"]}\n') in unit
+    assert (f'ENV PROMETHEUS_MULTIPROC_DIR={volume.partition(":")[2]}\n'
+            in (folder / 'template-overrides.j2').read_text())
+    command = json.loads((folder / 'exporter.json').read_text())['command']
+    assert {*re.findall('--([a-z-]+)', command)} <= {
+        'config-file', *(opt.name for opt in exporter.OPTIONS)}

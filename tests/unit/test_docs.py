@@ -488,7 +488,7 @@ def test_guide_that_can_be_pasted(is_trial, members, image):
 
 
 @pytest.mark.parametrize('page', [
-    'how-to/nova', 'how-to/deploying', 'explanation/driver'])
+    'how-to/nova', 'how-to/kolla', 'explanation/driver'])
 def test_number_of_attempts(page):
     """Nova's conductor counts them, and has a configuration of its own."""
     assert re.search('nova-conductor.*attempts', PAGES[page])
@@ -633,7 +633,8 @@ def test_tables_on_the_installation_page():
 QUESTIONS = {
     'What is it, and how do I try it?': 'tutorial',
     'How do I install it into my Ironic?': 'how-to/install',
-    'How do I install it with Kolla-Ansible?': 'how-to/deploying',
+    'How do I install it with Kolla-Ansible?': 'how-to/kolla',
+    'How do I run it with Kolla-Ansible?': 'how-to/kolla-operate',
     'What do I change on compute hosts and the scheduler?': 'how-to/nova',
     'How do my hosts with servers get there, and back?': 'how-to/switching',
     'Do my scripts still work?': 'how-to/scripts',
