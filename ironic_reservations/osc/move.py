@@ -70,10 +70,11 @@ class MoveReservation(output.Lister):
 
     The machines keep running and are not changed. To drain a host, first
     disable its service and stop nova-compute: until Nova shows it as down, all
-    servers stay. With --dry-run, a host that is up prevents nothing. A server whose build the host has not started has no machine:
-    it is set to ERROR. A server of a lease of Blazar stays. Requires the admin
-    role of Nova in a project; see "audit" for the requirements of Ironic. The
-    exit status is 1 if a server stays.
+    servers stay. With --dry-run, a host that is up prevents nothing. A server
+    whose build the host has not started has no machine: it is set to ERROR. A
+    server of a lease of Blazar stays. Requires the admin role of Nova in a
+    project; see "audit" for the requirements of Ironic. The exit status is 1
+    if a server stays.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

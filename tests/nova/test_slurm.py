@@ -67,10 +67,10 @@ class TestSlurm(audits.Command, base.TestCase):
         self.assertEqual([], self.drain(idle))
         self.notify(first)
         self.notify(second, starts_at={'in': 5 * 86400})
-        drained = [f'update NodeName={name} State=DRAIN Reason=notice of '
+        updates = [f'update NodeName={name} State=DRAIN Reason=notice of '
                    f'ironic-reservations: fault from ' for name in names]
-        self.assert_start(drained[:2], self.drain(idle))
-        self.assert_start(drained[:1], self.drain(idle, '--within', '2'))
+        self.assert_start(updates[:2], self.drain(idle))
+        self.assert_start(updates[:1], self.drain(idle, '--within', '2'))
         # An administrator's reason stays, and nodes are resumed only if the
         # reason is that of the script and the machine has no notice.
         self.assertEqual(

@@ -697,8 +697,9 @@ def test_words_of_other_systems_on_the_index(word, page):
 
 @pytest.mark.parametrize(('word', 'page'), [
     ('slurm', 'how-to/slurm'), ('tomorrow', 'how-to/set-aside'),
-    ('black hole', 'how-to/troubleshooting'), ('saturday', 'how-to/maintenance'),
-    ('terraform', 'how-to/scripts'), ('undo', 'how-to/troubleshooting'),
+    ('black hole', 'how-to/troubleshooting'),
+    ('saturday', 'how-to/maintenance'), ('terraform', 'how-to/scripts'),
+    ('undo', 'how-to/troubleshooting'),
     ('undo', 'how-to/lost-host'), ('back up', 'how-to/restore'),
     ('drain', 'how-to/slurm')])
 def test_search_finds_the_page(word, page):
