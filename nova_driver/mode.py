@@ -113,14 +113,16 @@ class Mode:
                      self._host)
             return True
         LOG.warning(
-            'Host %s has a compute node per node, which is deprecated%s. To '
-            'migrate it to one compute node, install ironic-reservations on '
-            'the hosts of Ironic\'s API, add "reservations" to [api] '
-            'middleware in ironic.conf, and set mode = reservations and adopt '
-            '= true in section [reservations] of nova.conf. peer_list can no '
-            'longer be changed without a restart.',
-            self._host, '' if mode == 'per_node' else
-            ', because this Ironic has no /v1/reservations')
+            'Host %s has a compute node per node, which is deprecated, '
+            'because %s. To migrate it to one compute node, %sset mode = '
+            'reservations and adopt = true in section [reservations] of '
+            'nova.conf. peer_list can no longer be changed without a restart.',
+            self._host, *(
+                ('mode = per_node', '') if mode == 'per_node' else
+                ('this Ironic has no /v1/reservations',
+                 'install ironic-reservations on the hosts of Ironic\'s API, '
+                 'add "reservations" to [api] middleware in ironic.conf, and '
+                 )))
         if self._host in used:
             LOG.warning('Host %s still has the compute node of one-row mode. '
                         'Nothing is built on it; Nova deletes it after its '

@@ -7,7 +7,8 @@
 MariaDB, RabbitMQ, Keystone, Glance, Placement, Neutron, Ironic with the
 plugin, and Nova with several compute services run as processes on 127.0.0.1,
 controlled by supervisord. One folder contains the configuration, the
-databases, the logs, openrc files to source, and clouds.yaml.
+databases, the logs, openrc files to source, clouds.yaml, and a link to the
+commands.
 
 ``Cloud.up`` starts the services in order; ``Cloud.configure`` writes their
 configuration.
@@ -781,14 +782,21 @@ class Cloud:
             for key, value in self.auth(name).items()}}
 
     def write_credentials(self) -> None:
-        """Write an openrc file for each user, and clouds.yaml for all."""
+        """Write an openrc file for each user, and clouds.yaml for all.
+
+        The link ``bin`` leads to the commands, which depend on the release.
+        """
+        programs = os.path.dirname(sys.executable)
+        link = self.folder / 'bin'
+        link.unlink(missing_ok=True)
+        link.symlink_to(programs)
         # Variables of other users, and of "make serve", would conflict.
         unset = r"unset OS_CLOUD $(env | sed -n 's/^\(OS_[A-Z_]*\)=.*/\1/p')"
         for name in USERS:
             (self.folder / f'{name}-openrc').write_text('\n'.join([
                 unset, *(f'export {key}={value}' for key, value
                          in self.environment(name).items()),
-                f'export PATH={os.path.dirname(sys.executable)}:$PATH', '']))
+                f'export PATH={programs}:$PATH', '']))
         (self.folder / 'clouds.yaml').write_text(yaml.safe_dump({'clouds': {
             name: {'auth': self.auth(name), 'region_name': 'RegionOne'}
             for name in USERS}}))

@@ -96,6 +96,7 @@ def _count() -> list[core.Metric]:
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.find_state(provision_state)] += number
     leases = host_leases.find_leases(limit=None)
+    all_pools = pools.count_pools()
     notice_counts = {(kind, state): 0 for kind in constants.NOTICE_KINDS
                      for state in ('planned', 'open')}
     overdue_notices = notice_lookup.count_overdue()
@@ -122,9 +123,18 @@ def _count() -> list[core.Metric]:
                'host'),
         _gauge('pool_nodes', 'Nodes of pools', {
             (pool.uuid, pool.project_id, state): pool.summary[state]
-            for pool in pools.count_pools()
-            for state in constants.NODE_STATES},
+            for pool in all_pools for state in constants.NODE_STATES},
             'pool', 'project_id', 'state'),
+        _gauge('pool_healthy', 'Healthy nodes of pools',
+               {(pool.uuid, pool.project_id): pool.summary['healthy']
+                for pool in all_pools}, 'pool', 'project_id'),
+        _gauge('pool_expires_seconds', 'Seconds until the pool expires',
+               {(pool.uuid, pool.project_id):
+                (pool.expires_at - now).total_seconds()
+                for pool in all_pools if pool.expires_at},
+               'pool', 'project_id'),
+        _gauge('failed_builds', 'Nodes with an open notice of a failed build',
+               {(): notice_lookup.count_failed_builds()}),
         _gauge('notices', 'Planned and open notices',
                notice_counts | notice_lookup.count_notices(),
                'kind', 'state'),

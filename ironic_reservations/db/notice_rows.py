@@ -294,3 +294,9 @@ COUNT_OVERDUE = sa.select(
     notices.c.kind, sa.func.count().label('number')
 ).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
     _OVERDUE).group_by(notices.c.kind)
+
+#: Count the nodes with an open notice of a failed build.
+COUNT_FAILED_BUILDS = sa.select(
+    sa.func.count(nodes.c.id.distinct())
+).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
+    _IS_FAILED_BUILD, expressions.NOTICE_OPEN)

@@ -108,8 +108,15 @@ class ListCommand(Lister):
         rows = suggestions.report_empty(
             self, self.read_rows(query, args, auth), self.plural,
             self.describe_filters(filters), auth=auth)
-        return output.format_rows(rows, self.choose_columns(args),
-                                  self.format_cell)
+        projects = identity.Projects(self, auth)
+
+        def format_cell(row: client.Data, name: str) -> Any:
+            value = self.format_cell(row, name)
+            return (identity.Project(value, projects)
+                    if name == 'project_id' and value
+                    and 'project_name' not in row else value)
+
+        return output.format_rows(rows, self.choose_columns(args), format_cell)
 
     def choose_columns(self, args: argparse.Namespace) -> tuple[str, ...]:
         """Return the keys of the columns."""

@@ -64,7 +64,8 @@ def check_hosts(cmd: command.Command, compute: Any, source: str | None,
         raise HostIsUp(
             f'Compute service on {source} is up: '
             f'{"" if is_disabled else "disable it first, and "}'
-            f'stop nova-compute on {source}.', is_disabled)
+            f'stop nova-compute on {source}. If it has just died, Nova shows '
+            f'it as down within a minute.', is_disabled)
     if before.is_forced_down and _is_running(cmd, compute, before):
         raise HostIsUp(
             f'Compute service on {source} is forced down, but still reports: '

@@ -3,8 +3,10 @@
 
 import argparse
 import contextlib
+import functools
 from typing import Any
 
+from cliff import columns
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
@@ -12,16 +14,78 @@ from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.shared import spelling
+from ironic_reservations.shared import text
+
+
+class Projects:
+    """The names of projects in Keystone, which are read when one is needed.
+
+    :param auth: how to log in; None for the user's own token.
+    """
+
+    def __init__(self, cmd: command.Command, auth: Any) -> None:
+        self._cmd = cmd
+        self._auth = auth
+        self._token = client.get_access(cmd)
+
+    def find_name(self, project: str | None) -> str | None:
+        """Return the name of a project; None if the user may not read it."""
+        if self._token is None or project is None:
+            return None
+        if project == self._token.project_id:
+            return self._token.project_name
+        return self._names.get(project)
+
+    def is_ambiguous(self, name: str) -> bool:
+        """Return whether projects of several domains have a name."""
+        return [*self._names.values()].count(name) > 1
+
+    @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        with contextlib.suppress(sdk_exc.SDKException,
+                                 ksa_exc.ClientException):
+            return {row['id']: row['name'] for row in read_list(
+                self._cmd, 'projects', self._auth)}
+        return {}
+
+
+# cliff 4.2 has no generic one.
+class Project(columns.FormattableColumn):  # type: ignore[type-arg]
+    """A column that shows a project's name to people, and its ID to programs.
+
+    The ID also replaces a name that is unknown or ambiguous.
+    """
+
+    def __init__(self, project: str, projects: Projects) -> None:
+        super().__init__(project)
+        self._projects = projects
+
+    def human_readable(self) -> str:
+        name = self._projects.find_name(self._value)
+        return text.escape_controls(
+            name if name and not self._projects.is_ambiguous(name)
+            else self._value)
+
+
+def read_list(cmd: command.Command, name: str, auth: Any) -> list[client.Data]:
+    """Return a list of Keystone.
+
+    :raises: SDKException, ksa_exc.ClientException.
+    """
+    response = client.get_sdk(cmd).identity.get(
+        f'/{name}', **({'auth': auth} if auth else {}))
+    sdk_exc.raise_from_response(response)
+    rows: list[client.Data] = response.json()[name]
+    return rows
 
 
 def add_name_options(parser: argparse.ArgumentParser, kind: str,
-                     text: str, required: bool = False) -> None:
+                     help_text: str, required: bool = False) -> None:
     """Add the options for a project or user, and for its domain.
 
     :param kind: ``project`` or ``user``, which is also the option's name.
-    :param text: help text.
     """
-    parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=text,
+    parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=help_text,
                         required=required)
     parser.add_argument(f'--{kind}-domain', metavar='<domain>',
                         help=f'Domain of the {kind} (name or ID), if the name '

@@ -70,10 +70,11 @@ class MoveReservation(output.Lister):
 
     The machines keep running and are not changed. To drain a host, first
     disable its service and stop nova-compute: until Nova shows it as down, all
-    servers stay. A server whose build the host has not started has no machine:
-    it is set to ERROR. A server of a lease of Blazar stays. Requires the admin
-    role of Nova in a project; see "audit" for the requirements of Ironic. The
-    exit status is 1 if a server stays.
+    servers stay. With --dry-run, a host that is up prevents nothing. A server
+    whose build the host has not started has no machine: it is set to ERROR. A
+    server of a lease of Blazar stays. Requires the admin role of Nova in a
+    project; see "audit" for the requirements of Ironic. The exit status is 1
+    if a server stays.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -168,8 +169,11 @@ class MoveReservation(output.Lister):
                     parsed_args.target, parsed_args.force)
                 return None
             except compute_hosts.HostIsUp as error:
-                if parsed_args.dry_run or (
-                        error.is_disabled and not parsed_args.wait):
+                if parsed_args.dry_run:
+                    suggestions.print_hint(
+                        self, f'All servers stay for now: {error} Then:')
+                    return None
+                if error.is_disabled and not parsed_args.wait:
                     return f'stays: {error}'
                 if not error.is_disabled or time.monotonic() >= deadline:
                     raise

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
+import io
 import logging
 from typing import Any
 from typing import NoReturn
+from typing import TextIO
 
 from cliff import columns
+from cliff import utils
+from cliff.formatters import table
 from osc_lib.cli import format_columns
 from osc_lib.command import command
 import prettytable
@@ -98,12 +102,40 @@ class _Display(Command):
         return self.status
 
 
+class _Table(table.TableFormatter):
+    """A table that shows its rows one below another if it is too wide."""
+
+    def emit_list(self, column_names: Sequence[str],
+                  data: Iterable[Sequence[Any]], stdout: TextIO,
+                  parsed_args: argparse.Namespace) -> None:
+        # Programs get the ID, and people the name.
+        names = [*column_names] if 'Project Name' in column_names else [
+            'Project' if name == 'Project ID' else name
+            for name in column_names]
+        rows = [*data]
+        width = limit = parsed_args.max_width or utils.terminal_width() or 0
+        # cliff wraps no headers, and does not count what they add.
+        for _ in range(2):
+            text = io.StringIO()
+            super().emit_list(names, rows, text, argparse.Namespace(
+                **{**vars(parsed_args), 'max_width': max(limit, 0)}))
+            excess = text.getvalue().find('\n') - width
+            if not width or excess <= 0:
+                stdout.write(text.getvalue())
+                return
+            limit -= excess
+        for row in rows:
+            self.emit_one(names, row, stdout, parsed_args)
+
+
 class Lister(_Display, command.Lister):
     """A command that shows a table."""
 
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
+        if parsed_args.formatter == 'table':
+            self.formatter = _Table()
         return super().produce_output(parsed_args, column_names, (
             _format_row(parsed_args.formatter, row) for row in data))
 
@@ -123,7 +155,8 @@ def _format_row(formatter: str, row: Sequence[Any]) -> Sequence[Any]:
     """Return the cells of a row as a formatter of cliff takes them."""
     if formatter in _TEXT_FORMATS:
         return [cell.human_readable()
-                if isinstance(cell, columns.FormattableColumn) else cell
+                if isinstance(cell, columns.FormattableColumn)
+                and not isinstance(cell.machine_readable(), str) else cell
                 for cell in row]
     return _escape(row) if formatter == 'table' else row
 

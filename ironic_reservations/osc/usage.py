@@ -4,15 +4,14 @@
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
-import contextlib
 from typing import Any
 
-from keystoneauth1 import access
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib.command import command
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import identity
 from ironic_reservations.osc import output
 from ironic_reservations.shared import constants
 from ironic_reservations.shared import resources
@@ -45,30 +44,15 @@ def list_usage(cmd: command.Command, reservations: Iterable[client.Data],
                 name for project, name in limits
                 if project == reference.project_id)):
             numbers[reference.project_id, name] += 0
-    names = _read_names(cmd, reference, {project for project, _ in numbers},
-                        auth)
+    projects = identity.Projects(cmd, auth)
     for project, name in sorted(numbers, key=str):
         node_class = name.removeprefix(f'{total}:')
         yield dict(zip(COLUMNS, (
-            project, names.get(project),
+            project, projects.find_name(project),
             output.Text(None, 'all') if name == total
             else output.Text(node_class, node_class),
             numbers[project, name],
             limits.get((project, name), defaults.get(name))), strict=True))
-
-
-def _read_names(cmd: command.Command, reference: access.AccessInfo | None,
-                projects: set[Any], auth: Any) -> dict[Any, str | None]:
-    """Return the names of projects that the user may read in Keystone."""
-    if reference is None:
-        return {}
-    names = {None: None, reference.project_id: reference.project_name}
-    if projects - names.keys():
-        with contextlib.suppress(sdk_exc.SDKException,
-                                 ksa_exc.ClientException):
-            names |= {row['id']: row['name']
-                      for row in _read_list(cmd, 'projects', auth)}
-    return names
 
 
 def _read_limits(cmd: command.Command, auth: Any) -> _Limits:
@@ -76,7 +60,7 @@ def _read_limits(cmd: command.Command, auth: Any) -> _Limits:
     if client.get_access(cmd) is None:
         return {}, {}
     try:
-        defaults, limits = [_read_list(cmd, name, auth) for name in (
+        defaults, limits = [identity.read_list(cmd, name, auth) for name in (
             'registered_limits', 'limits')]
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         cmd.log.warning('Cannot read the limits: %s', error)
@@ -86,15 +70,6 @@ def _read_limits(cmd: command.Command, auth: Any) -> _Limits:
             {(limit['project_id'], limit['resource_name']):
              limit['resource_limit']
              for limit in limits if _is_for_reservations(limit)})
-
-
-def _read_list(cmd: command.Command, name: str,
-               auth: Any) -> list[client.Data]:
-    response = client.get_sdk(cmd).identity.get(
-        f'/{name}', **({'auth': auth} if auth else {}))
-    sdk_exc.raise_from_response(response)
-    rows: list[client.Data] = response.json()[name]
-    return rows
 
 
 def _is_for_reservations(limit: client.Data) -> bool:

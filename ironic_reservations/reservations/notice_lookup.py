@@ -93,3 +93,10 @@ def count_overdue() -> dict[str, int]:
     """Return the numbers of overdue notices by kind."""
     return {row.kind: row.number
             for row in engine.fetch_rows(notice_rows.COUNT_OVERDUE)}
+
+
+@engine.retry
+def count_failed_builds() -> int:
+    """Return the number of nodes with an open notice of a failed build."""
+    [[number]] = engine.fetch_rows(notice_rows.COUNT_FAILED_BUILDS)
+    return int(number)

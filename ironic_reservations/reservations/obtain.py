@@ -155,14 +155,18 @@ def _make_reservation(matcher: matching.Matcher, request: Request, pick: Pick,
         has its own.
     """
     node, source, lease = pick.node, pick.source, request.lease
+    assignment = request.assignment
     if source:
         group = {name: getattr(source, name) for name in _GROUP_COLUMNS}
+        if assignment.description is None:
+            assignment = dataclasses.replace(
+                assignment, description=source.description)
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,
         node_uuid=node.uuid, request_spec=matcher.spec.canonical,
         created_at=now,
         expires_at=now + datetime.timedelta(0, lease) if lease else None,
-        **vars(request.assignment), **group,
+        **vars(assignment), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
         pool_project_id=node.pool_project_id, health=node.health,

@@ -419,6 +419,18 @@ def test_claim(ironic, pool, node_class, by_group):
     assert ironic.create(200, **body)['node_uuid'] == reservation['node_uuid']
 
 
+@pytest.mark.parametrize(('description', 'expected'), [
+    ({}, 'for demo'), ({'description': None}, 'for demo'),
+    ({'description': 'server-1'}, 'server-1')])
+def test_claim_keeps_the_description(ironic, pool, node_class, description,
+                                     expected):
+    first = ironic.create(resource_class=node_class, description='for demo')
+    claim = ironic.create(resource_class=node_class,
+                          claim=first['instance_uuid'], **description)
+    assert claim['description'] == expected
+    assert ironic.show(claim['instance_uuid'])['description'] == expected
+
+
 @pytest.mark.parametrize('body, status', [
     ({}, 201), ({'memory_mb': 4096}, 422), ({'project_id': 'other'}, 404)],
     ids=str)

@@ -679,6 +679,19 @@ def test_each_option(ironic, world, args, expected):
     assert expected(data, world, ironic) is not False
 
 
+@pytest.mark.parametrize('args', [
+    'list', 'list --long', 'history', 'history --long', 'group list',
+    'pool list', 'notice list', 'notice list --long', 'host list',
+    'capacity list', 'capacity list --long', 'cordon node-6'])
+def test_tables_fit_a_terminal(ironic, world, args):
+    table = command.get_output(command.run(
+        ironic.url, 'baremetal', 'reservation', *args.split(), '--max-width',
+        '80'))
+    assert max(map(len, table.splitlines())) <= 80
+    # Rows of many columns are shown one below another.
+    assert ('| Field ' in table) == (args not in ('list', 'host list')), table
+
+
 @pytest.mark.parametrize(('args', 'expected'), FAILING,
                          ids=[args for args, _ in FAILING])
 def test_failed_command(ironic, world, args, expected):

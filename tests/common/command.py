@@ -77,9 +77,12 @@ def run_baremetal(url, *args, **env):
 
 def run_script(path, environment, *args):
     """Run a Python script with these environment variables and no others."""
+    def main(_args):
+        runpy.run_path(path)
+
     with mock.patch.object(sys, 'argv', [path.name, *args]), \
             mock.patch.object(sys, 'path', [str(path.parent), *sys.path]):
-        return _run(lambda _args: runpy.run_path(path), environment, args)
+        return _run(main, environment, args)
 
 
 def _run(main, environment, args):

@@ -117,3 +117,28 @@ def test_overdue_notices(fleet):
     assert {kind: metrics['ironic_reservations_notices_overdue', (
         'kind', kind)] for kind in constants.NOTICE_KINDS} == {
             'maintenance': 1, 'retirement': 0, 'fault': 0}
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_failed_builds(fleet):
+    """Nodes are counted, and neither closed notices nor other faults."""
+    first, second, other = fleet.add({}, {}, {})
+    assert samples()['ironic_reservations_failed_builds',] == 0
+    for node_id in first, first, second:
+        fleet.add_notice(node_id, is_failed_build=True)
+    fleet.add_notice(other)
+    fleet.add_notice(other, is_failed_build=True,
+                     ends_at=datetime.datetime(2001, 1, 2))
+    assert samples()['ironic_reservations_failed_builds',] == 2
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_expiry_and_health_of_pools(fleet):
+    lasting = fleet.add_pool('p', *fleet.add({}, {'maintenance': True}))
+    ending = fleet.add_pool('q', fleet.add_node(), seconds=600)
+    values = {(name.rpartition('_pool_')[2], labels[0][1]): value
+              for (name, *labels), value in samples().items()
+              if '_pool_' in name}
+    assert values['healthy', lasting] == values['healthy', ending] == 1
+    assert 540 < values['expires_seconds', ending] <= 600
+    assert ('expires_seconds', lasting) not in values

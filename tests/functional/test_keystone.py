@@ -612,3 +612,60 @@ def test_usage_names_projects(cloud, openstack):
         a: 'a', b: 'b', None: None}
     # Keystone does not list projects to this user.
     assert read_names('a-reader', OS_PROJECT_ID=a) == {a: 'a'}
+
+
+@pytest.fixture
+def homonym(keystone):
+    """A project in another domain that has the name of project b."""
+    domain = keystone.identity.create_domain(name='homonyms')
+    keystone.identity.create_project(name='b', domain_id=domain.id)
+    yield
+    # Deletes the project, too.
+    keystone.identity.update_domain(domain, is_enabled=False)
+    keystone.identity.delete_domain(domain)
+
+
+@pytest.fixture
+def owners(cloud):
+    """A pool and an ended reservation of each project."""
+    pools = []
+    for name in 'a', 'b':
+        cloud.call('system-admin', 201, 'POST', OURS, json={
+            **ANY, 'candidate_nodes': [f'of-{name}-2'],
+            'project_id': cloud.projects[name]})
+        hold, = cloud.get('system-admin', OURS,
+                          node=f'of-{name}-2')['reservations']
+        cloud.call('system-admin', 204, 'DELETE',
+                   f'{OURS}/{hold["instance_uuid"]}')
+        pools.append(cloud.request('system-admin', 'POST', f'{OURS}/pools',
+                                   json={
+            'project_id': cloud.projects[name], 'members': 1,
+            'request': {'candidate_nodes': [f'of-{name}-2']}}).json()['uuid'])
+    yield
+    for uuid in pools:
+        cloud.call('system-admin', 204, 'DELETE', f'{OURS}/pools/{uuid}')
+
+
+LISTS_OF_PROJECTS = 'list --long', 'history', 'pool list', 'group list'
+
+
+@pytest.mark.parametrize('args', LISTS_OF_PROJECTS)
+def test_tables_name_projects(cloud, openstack, owners, args):
+    a, b = cloud.projects['a'], cloud.projects['b']
+
+    def read(username, *options):
+        return set(openstack(
+            *args.split(), *options, '-c', 'Project ID', username=username,
+            OS_SYSTEM_SCOPE='all').stdout.replace('|', '').split()) - {
+                '+---------+', f'+{"-" * 34}+', 'None'}
+
+    assert read('system-reader') == {'Project', 'a', 'b'}
+    # Keystone does not list projects to this user.
+    assert read('system-service') == {'Project', a, b}
+    assert {a, b} <= read('system-reader', '-f', 'value')
+
+
+def test_ambiguous_name_is_an_id(cloud, openstack, owners, homonym):
+    result = openstack('pool', 'list', '-c', 'Project ID', username='admin',
+                       OS_SYSTEM_SCOPE='all')
+    assert {'a', cloud.projects['b']} <= {*result.stdout.split()}

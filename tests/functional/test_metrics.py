@@ -209,12 +209,9 @@ def test_requests_are_counted(ironic, exporter, fleet, resource_class,
         assert read_counters()[0] == seen[0] + 1
         acquire_lease(ironic)
         ironic.delete(other.list()[0]['instance_uuid'])
-        pool = ironic.http.post(f'{service.OURS}/pools', json={
-            'project_id': 'p', 'members': 1,
-            'request': {'resource_class': resource_class}}).json()
+        pool = create_pool(ironic, resource_class, 600)
         samples = exporter.samples()
-        assert ironic.http.delete(
-            f'{service.OURS}/pools/{pool["uuid"]}').status_code == 204
+        delete_pool(ironic, pool)
         assert ironic.http.delete(
             f'{service.OURS}/hosts/compute-1',
             params={'holder': HOLDER}).status_code == 204
@@ -294,9 +291,24 @@ def activity(ironic, server):
             ironic.create(resource_class=resource_class, host='compute-1')
             acquire_lease(ironic)
             refuse(ironic, resource_class='none')
+            pool = create_pool(ironic, resource_class, 86400)
             yield
+            delete_pool(ironic, pool)
         finally:
             ironic.free_nodes(resource_class)
+
+
+def create_pool(ironic, resource_class, seconds):
+    """Create a pool of a node, and return its UUID."""
+    response = ironic.http.post(f'{service.OURS}/pools', json={
+        'project_id': 'p', 'members': 1, 'expires_at': {'in': seconds},
+        'request': {'resource_class': resource_class}})
+    contract.check(response, 201)
+    return response.json()['uuid']
+
+
+def delete_pool(ironic, pool):
+    contract.check(ironic.http.delete(f'{service.OURS}/pools/{pool}'), 204)
 
 
 def acquire_lease(ironic, holder=HOLDER, status=200):
@@ -376,6 +388,44 @@ def test_overdue_notices(ironic, server, fleet):
                 {'op': 'add', 'path': '/ends_at', 'value': 'now'}]
         ).status_code == 200
     wait_for(lambda: 'NoticesOverdue' not in alerts(server))
+
+
+def test_faults(ironic, server, fleet):
+    """A failed build is no open fault."""
+    with fleet({}, {}) as nodes:
+        for node, category, alert in zip(
+                nodes, ('build', None), ('FailedBuilds', 'FaultsOpen'),
+                strict=True):
+            assert 'FaultsOpen' not in alerts(server)
+            ironic.create(candidate_nodes=[node.id])
+            contract.check(ironic.http.post(f'{service.OURS}/notices', json={
+                'kind': 'fault', 'nodes': [node.id], 'cordon': False,
+                'category': category}), 201)
+            wait_for(lambda alert=alert: alert in alerts(server))
+        ironic.execute('DELETE FROM reservations_notices')
+    wait_for(lambda: not {'FailedBuilds', 'FaultsOpen'}
+             & alerts(server).keys())
+
+
+def test_pools(ironic, server, fleet, resource_class):
+    names = {'PoolExpires', 'PoolUnhealthy'}
+    with fleet({}) as [node]:
+        pool = create_pool(ironic, resource_class, 8 * 86400)
+        wait_for(lambda: server.query(
+            f'ironic_reservations_pool_healthy{{pool="{pool}"}} == 1'))
+        assert not [labels for labels in server.get_firing()
+                    if labels.get('pool') == pool]
+        ironic.set_node(node.id, maintenance=True)
+        contract.check(ironic.http.patch(
+            f'{service.OURS}/pools/{pool}', json=[
+                {'op': 'add', 'path': '/expires_at', 'value': {'in': 600}}]),
+            200)
+        wait_for(lambda: {
+            labels['alertname'].removeprefix('IronicReservations')
+            for labels in server.get_firing()
+            if labels.get('pool') == pool} == names)
+        delete_pool(ironic, pool)
+    wait_for(lambda: pool not in str(server.get_firing()))
 
 
 def test_refusals(ironic, server, fleet):

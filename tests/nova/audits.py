@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs "audit" and other commands in a TestCase."""
 
+import contextlib
 import json
 import warnings
 
@@ -35,6 +36,12 @@ class Command:
                     self.placement.fixture.endpoint, **env}
 
     def run_in(self, environment, *args):
+        with self.credentials():
+            return command.run_in(environment, *args)
+
+    @contextlib.contextmanager
+    def credentials(self):
+        """Let clients in this process send the user's credentials."""
         with fixtures.MonkeyPatch('keystoneauth1.noauth.NoAuth.get_headers',
                                   lambda *args: self.user), \
              fixtures.MonkeyPatch('openstack.proxy.Proxy.get_endpoint',
@@ -42,7 +49,7 @@ class Command:
              warnings.catch_warnings():
             # Python does not show warnings of the client by default.
             warnings.simplefilter('ignore')
-            return command.run_in(environment, *args)
+            yield
 
     def assert_findings(self, *expected, host=None):
         """Compare the audit's findings: kind, server's UUID, node, host."""

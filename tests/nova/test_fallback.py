@@ -309,6 +309,8 @@ class TestExistingHost(TestCase):
         names = {node.id: 'compute-1' for node in self.ironic.nodes()}
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
         self.assertEqual(names, compute_nodes())
+        self.assertIn('deprecated, because mode = per_node. To migrate it to '
+                      'one compute node, set mode = reservations', self.log)
         server = self.boot(self.flavor())
         self.restart_compute('compute-1', reservations={'mode': 'auto'})
         self.run_periodic()

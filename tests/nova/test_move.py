@@ -28,9 +28,10 @@ class TestCase(audits.Command, takeovers.TestCase):
             'ironic_reservations.osc.compute_hosts.HEARTBEAT', 1))
 
     def move(self, *args, status=0, source=FIRST, target=SECOND):
-        """Return the results by server, or the error."""
+        """Return the results by server, or the error; keep the latter."""
         result = self.command('move', '--from', source, '--to', target, *args)
         self.assertEqual(status, result.returncode, result.stderr)
+        self.hint = result.stderr
         if not result.stdout:
             return result.stderr
         return {row['Instance']: row['Result']
@@ -431,17 +432,26 @@ class TestMove(TestCase):
         server, bare = self.boot_many(2, self.gold, host=FIRST)
         self.release(bare)
         stays = {bare['id']: 'stays: it has no reservation; see audit'}
-        is_up = f'stays: Compute service on {FIRST} is up: '
-        stop = f'stop nova-compute on {FIRST}.'
-        self.assertEqual(
-            {server['id']: f'{is_up}disable it first, and {stop}', **stays},
-            self.move('--dry-run', status=1))
+        is_up = f'Compute service on {FIRST} is up: '
+        stop = (f'stop nova-compute on {FIRST}. If it has just died, Nova '
+                f'shows it as down within a minute.')
         self.assertIn('disable it first', self.move('--wait', status=1))
+        moves = {server['id']: f'would move to {SECOND}'}
+        for args, status, expected in (
+                ((), 1, moves | stays),
+                (['--instance', server['id']], 0, moves)):
+            self.assertEqual(expected, self.move('--dry-run', *args,
+                                                 status=status))
+            self.assertEqual(f'All servers stay for now: {is_up}disable it '
+                             f'first, and {stop} Then:\n', self.hint)
         service, = self.api.get_services(host=FIRST, binary='nova-compute')
         self.api.put_service(service['id'], {'status': 'disabled'})
-        for args in (), ('--dry-run',), ('--dry-run', '--wait'):
-            self.assertEqual({server['id']: is_up + stop, **stays},
-                             self.move(*args, status=1))
+        self.assertEqual({server['id']: f'stays: {is_up}{stop}', **stays},
+                         self.move(status=1))
+        self.assertEqual(moves | stays,
+                         self.move('--dry-run', '--wait', status=1))
+        self.assertEqual(f'All servers stay for now: {is_up}{stop} Then:\n',
+                         self.hint)
         with fixtures.MonkeyPatch(
                 'ironic_reservations.osc.move.DOWN_PATIENCE', 1):
             self.assertIn(stop, self.move('--wait', status=1))

@@ -89,10 +89,9 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
         # Power states are unknown until conductors have read them.
         self.ironic.create(422, resource_class='gold')
         list_nodes = ('openstack baremetal node list --limit 0 '
-                      '--no-maintenance --fields uuid -f value')
-        for node in self.do(list_nodes):
-            self.do('openstack baremetal node maintenance set --reason '
-                    'restored NODE', NODE=node)
+                      '--no-maintenance --fields uuid -f value > nodes')
+        self.do_to_each('openstack baremetal node maintenance set --reason '
+                        'restored', self.do(list_nodes))
         self.assertEqual([], self.do(list_nodes))
         # A quick conductor may read them now.
         self.read_power_states()
@@ -119,11 +118,19 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
         return self.run_command(' '.join(
             words.get(word, word) for word in command.split(' ')), status)
 
+    def do_to_each(self, command, nodes):
+        """Run a command of the page with all nodes, as xargs does."""
+        self.assertIn(f' $ xargs -P 4 -n 50 {command} < nodes\n', PAGE)
+        self.run_command(' '.join([command, *nodes]))
+
     def run_command(self, command, status=0):
         # On the page the output goes to a file.
-        result = self.openstack(*shlex.split(command.partition(' > ')[0])[1:])
+        command, _, pipe = command.partition(' > ')[0].partition(' | ')
+        result = self.openstack(*shlex.split(command)[1:])
         self.assertEqual(status, result.returncode, result.stderr)
-        return result.stdout.splitlines()
+        return subprocess.run(
+            shlex.split(pipe or 'cat'), input=result.stdout, text=True,
+            stdout=subprocess.PIPE, check=True).stdout.splitlines()
 
     def openstack(self, *args, **env):
         return super().openstack(*args, **{
@@ -178,13 +185,10 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
                     '--port-uuid NIC', NODE=node, PORT=port, NIC=nics[mac])
 
     def end_maintenance(self):
-        for line in self.do(
-                'openstack baremetal node list --limit 0 --maintenance '
-                '--fields uuid maintenance_reason -f value'):
-            node, reason = line.split()
-            if reason == 'restored':
-                self.do('openstack baremetal node maintenance unset NODE',
-                        NODE=node)
+        self.do_to_each('openstack baremetal node maintenance unset', self.do(
+            'openstack baremetal node list --limit 0 --maintenance --fields '
+            'uuid maintenance_reason -f value | awk \'$2 == "restored" '
+            '{print $1}\' > nodes'))
         self.read_power_states()
 
     def boot_on(self, node, host=FIRST, port=None):

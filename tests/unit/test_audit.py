@@ -380,8 +380,9 @@ ADVICE = [
     ('repair the machine, which project east has reported: openstack '
      'baremetal reservation notice list --state open --node free',
      {'nodes': {'free': BROKEN}}),
-    ('wait: host compute-1 is migrating, see its log for the servers that '
-     'remain',
+    ('wait: host compute-1 is migrating; its log says how many servers are '
+     'left. After migrating back, this is shown until Nova has deleted the '
+     'host\'s former compute node, a minute or two',
      {**PER_NODE, 'compute_nodes': {'node-1': OLD}}),
 ]
 

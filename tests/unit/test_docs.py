@@ -15,6 +15,7 @@ import shlex
 import textwrap
 from xml.etree import ElementTree
 
+from alembic import script
 from ironic.common import policy as ironic_policy
 from oslo_config import cfg
 from oslo_policy import policy as oslo_policy
@@ -620,6 +621,13 @@ def test_planned_removals():
                          PAGES['reference/removals'])
 
 
+def test_revision_on_the_installation_page():
+    """It is what the command prints that is shown there."""
+    head = script.ScriptDirectory.from_config(
+        dbsync.make_config(None)).get_current_head()
+    assert f'\n      done, at {head}\n' in PAGES['how-to/install']
+
+
 def test_tables_on_the_installation_page():
     tables = [table.name for table in models.Base.metadata.sorted_tables]
     number = ('no one two three four five six seven eight nine'
@@ -659,6 +667,8 @@ QUESTIONS = {
     'How do I upgrade, and which versions fit?': 'how-to/upgrade',
     'What will a later release remove?': 'reference/removals',
     'How do I get rid of it?': 'how-to/uninstall',
+    'How do I drain nodes of Slurm?': 'how-to/slurm',
+    'What could go into Ironic or Nova?': 'explanation/upstream',
     'What do I monitor, and what alerts are there?': 'how-to/monitor',
     'Which extra specs are compared with a node?': 'reference/matching',
     'Does it meet the requirements of NVIDIA?': 'reference/nvidia',
@@ -685,6 +695,19 @@ def test_index_leads_to_the_answer(question):
 def test_words_of_other_systems_on_the_index(word, page):
     assert re.search(rf'^\* :doc:`{page}`: .*\b{word}\b', PAGES['index'],
                      re.MULTILINE)
+
+
+@pytest.mark.parametrize(('word', 'page'), [
+    ('slurm', 'how-to/slurm'), ('tomorrow', 'how-to/set-aside'),
+    ('black hole', 'how-to/troubleshooting'),
+    ('saturday', 'how-to/maintenance'), ('terraform', 'how-to/scripts'),
+    ('undo', 'how-to/troubleshooting'),
+    ('undo', 'how-to/lost-host'), ('back up', 'how-to/restore'),
+    ('drain', 'how-to/slurm')])
+def test_search_finds_the_page(word, page):
+    """Sphinx searches neither directives nor their options."""
+    prose = re.sub(r'^ *(?:\.\.|:\w+:).*', '', PAGES[page], flags=re.MULTILINE)
+    assert word in prose.replace('*', '').lower()
 
 
 def test_scripts_for_nvidias_suite():

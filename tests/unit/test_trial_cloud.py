@@ -59,6 +59,19 @@ def test_openrc_in_a_new_shell(cloud):
     assert output == f'{services.program("openstack")}\n'
 
 
+def test_path_in_the_guides(cloud):
+    """The commands may be those of another environment than py3."""
+    cloud.write_credentials()
+    line, = {line.strip() for path in (ROOT / 'doc/source').rglob('*.rst')
+             for line in path.read_text().splitlines()
+             if '$ export PATH=' in line}
+    assert programs.run(
+        'sh', '-euc', line.removeprefix('$ ').replace(
+            f'$PWD/{trial_cloud.FOLDER}', str(cloud.folder))
+        + '; command -v openstack', env={'PATH': '/usr/bin:/bin'}
+    ) == f'{cloud.folder}/bin/openstack\n'
+
+
 @pytest.mark.parametrize(('user', 'scope'), [
     ('admin', {'project_name': 'admin'}), ('system', {'system_scope': 'all'}),
     ('demo', {'project_name': 'demo'})])

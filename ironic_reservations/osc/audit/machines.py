@@ -305,8 +305,10 @@ class PerNodeRow(base.Kind):
 
     def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.host in cloud.one_row_providers:
-            return (f'wait: host {finding.host} is migrating, see its log for '
-                    f'the servers that remain')
+            return (f'wait: host {finding.host} is migrating; its log says '
+                    f'how many servers are left. After migrating back, this '
+                    f'is shown until Nova has deleted the host\'s former '
+                    f'compute node, a minute or two')
         return (f'nothing; to migrate host {finding.host} to one compute '
                 f'node, set [reservations] mode = reservations and adopt = '
                 f'true in its nova.conf, and restart nova-compute')
