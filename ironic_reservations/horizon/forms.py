@@ -4,6 +4,7 @@
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import datetime
 import re
@@ -208,6 +209,11 @@ class Confirmation(_Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # The page of a request has a second form with the same names.
         super().__init__(*args, auto_id='ir-action-%s', **kwargs)
+
+    def begin_with(self, values: Mapping[str, Any]) -> None:
+        """Set the first values of a form that the user has not sent yet."""
+        if not self.is_bound:
+            self.initial = values
 
     def use_labels(self, error: str) -> str:
         """Return an error of the API with the labels of the form's fields."""

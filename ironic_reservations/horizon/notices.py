@@ -63,7 +63,8 @@ class Cordon(pages.Action):
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the notices of the node in the query."""
         node = self.request.GET.get('node')
-        context.setdefault('action', self.make_form(initial={'nodes': node}))
+        super().read(service, context)
+        context['action'].begin_with({'nodes': node})
         if node:
             context['rows'] = _read_current(service, node)
 
@@ -94,7 +95,8 @@ class ChangeNotice(pages.Action):
         """Read the notice; the form begins with the current values."""
         rows, _following = api.read_page(
             service, '/notices', node=context['uuid'], uuid=context['notice'])
-        context.setdefault('action', self.make_form(initial=rows and rows[0]))
+        super().read(service, context)
+        context['action'].begin_with(rows[0] if rows else {})
         context['rows'] = present_notices(rows)
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
@@ -121,7 +123,7 @@ class Uncordon(pages.Action):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the notices of the node."""
-        context.setdefault('action', self.make_form())
+        super().read(service, context)
         context['node'] = api.read_node_name(service, context['uuid'])
         context['rows'] = _read_current(service, context['uuid'])
 
@@ -137,6 +139,34 @@ class Uncordon(pages.Action):
                    else _('Node %s had no open cordon.'))
         return (message % api.read_node_name(service, kwargs['uuid']),
                 self.tab)
+
+
+class Schedule(pages.Action):
+    """The form that chooses when planned work on a node begins."""
+
+    template_name = 'baremetal_reservations/change.html'
+    form_class = forms.Schedule
+    page_title = _('Choose the time')
+
+    def set_window(self, context: dict[str, Any], node: api.Row) -> None:
+        """Limit the time in the form to that of the notice.
+
+        :param node: a reservation, or a node of a pool, with its notices.
+        """
+        for notice in node['notices']:
+            if notice['uuid'] == context['notice'] and notice['latest_start']:
+                context['action'].set_window(notice['latest_start'])
+
+    def find_node(self, service: sdk.Proxy, **kwargs: str) -> str:
+        """Return the UUID of the node that the URL names."""
+        raise NotImplementedError
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Move the notice of this node."""
+        service.schedule_notices(kwargs['notice'], **data,
+                                 node=self.find_node(service, **kwargs))
+        return _('The time was chosen.'), self.back, kwargs['uuid']
 
 
 def _read_current(service: sdk.Proxy, node: str) -> list[api.Row]:

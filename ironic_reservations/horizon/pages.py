@@ -60,7 +60,6 @@ class Page(views.HorizonTemplateView):
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Add the data of the page to the context."""
-        raise NotImplementedError
 
     def make_link(self, **changes: Any) -> str:
         """Return a link to this page with other values in its query."""
@@ -148,6 +147,11 @@ class Action(Page):
 
     form_class: type[forms.Confirmation] = forms.Confirmation
 
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the page, and add the form unless the user has sent one."""
+        super().read(service, context)
+        context.setdefault('action', self.make_form())
+
     def post(self, request: http.HttpRequest, **kwargs: Any
              ) -> http.HttpResponse:
         """Make the change; show an error next to the form."""
@@ -193,7 +197,7 @@ class Change(Action):
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the page; the form begins with the current values."""
         super().read(service, context)
-        context.setdefault('action', self.make_form(initial=context['row']))
+        context['action'].begin_with(context['row'])
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:

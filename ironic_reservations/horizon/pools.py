@@ -119,3 +119,20 @@ class ReplaceNode(pages.Action, Pool):
                  json={'replaces': kwargs['node']})
         return (_('Node %s was replaced.') % kwargs['node'], self.back,
                 kwargs['uuid'])
+
+
+class ScheduleNotice(notices.Schedule, Pool):
+    """The form for an idle node of a pool."""
+
+    name = 'schedule-node'
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the pool; the notice has the window."""
+        super().read(service, context)
+        for node in context['nodes']:
+            if node['uuid'] == context['node']:
+                self.set_window(context, node)
+
+    def find_node(self, service: sdk.Proxy, **kwargs: str) -> str:
+        """Return the UUID of the node."""
+        return kwargs['node']

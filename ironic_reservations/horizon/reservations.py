@@ -161,28 +161,20 @@ class ChangeReservation(pages.Change, Reservation):
             del context['action'].fields['expires_in']
 
 
-class ScheduleNotice(pages.Action, Reservation):
-    """The form that chooses when planned work on the node begins."""
+class ScheduleNotice(notices.Schedule, Reservation):
+    """The form for the node of a reservation."""
 
-    template_name = 'baremetal_reservations/change.html'
-    form_class = forms.Schedule
     name = 'schedule'
-    page_title = _('Choose the time')
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the reservation; the notice has the window."""
         super().read(service, context)
-        form = context.setdefault('action', self.make_form())
-        for notice in context['row']['notices']:
-            if notice['uuid'] == context['notice'] and notice['latest_start']:
-                form.set_window(notice['latest_start'])
+        self.set_window(context, context['row'])
 
-    def act(self, service: sdk.Proxy, data: dict[str, Any],
-            **kwargs: Any) -> tuple[Any, ...]:
-        """Move the notice of this node."""
-        node = service.show(kwargs['uuid']).node_uuid
-        service.schedule_notices(kwargs['notice'], **data, node=node)
-        return _('The time was chosen.'), self.back, kwargs['uuid']
+    def find_node(self, service: sdk.Proxy, **kwargs: str) -> str:
+        """Return the UUID of the node of the reservation."""
+        node: str = service.show(kwargs['uuid']).node_uuid
+        return node
 
 
 class ReportFault(pages.Action, Reservation):
@@ -193,11 +185,6 @@ class ReportFault(pages.Action, Reservation):
     name = 'report'
     page_title = _('Report a fault')
     label = _('Report')
-
-    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
-        """Read the reservation."""
-        super().read(service, context)
-        context.setdefault('action', self.make_form())
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **kwargs: Any) -> tuple[Any, ...]:

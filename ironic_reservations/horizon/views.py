@@ -246,6 +246,9 @@ def make_urls(is_admin: bool) -> list[Any]:
         (f'pools/{uuid}/', pools.Pool),
         (f'pools/{uuid}/replace/{node.replace("uuid", "node")}/',
          pools.ReplaceNode),
+        *([] if is_admin else [(
+            f'pools/{uuid}/schedule/{node.replace("uuid", "node")}/'
+            f'{uuid.replace("uuid", "notice")}/', pools.ScheduleNotice)]),
         *((f'pools/{uuid}/{end}', page) for end, page in (
             ('change/', pools.ChangePool), ('delete/', pools.DeletePool))
           if is_admin),

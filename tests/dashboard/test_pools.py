@@ -279,3 +279,29 @@ def test_looks(admin, pool, server, end):
 
 def test_looks_of_the_list(admin, pool):
     test_dashboard.check_looks(admin, 'pools/')
+
+
+def test_project_chooses_the_time_of_an_idle_machine(ada, admin, cloud, pool):
+    """On the page of the pool, because there is no reservation."""
+    service, node = cloud.admin.baremetal_reservations, pool['nodes'][0]
+    work, = service.create_notices(
+        'maintenance', nodes=[node['uuid']], starts_at={'in': 86400},
+        latest_start={'in': 5 * 86400})
+    path = f'pools/{pool["uuid"]}/'
+    admin.open(path)
+    assert 'latest start' in squeeze(admin)
+    assert admin.page.get_by_role('link', name='Choose the time').count() == 0
+    hold = service.create(candidate_nodes=[node['uuid']],
+                          project_id=pool['project_id'])
+    page = ada.open(path)
+    assert page.get_by_role('link', name='Choose the time').count() == 0
+    service.release(hold)
+    ada.open(path)
+    ada.follow('link', 'Choose the time')
+    assert 'In your time zone, at the latest' in squeeze(ada)
+    page.get_by_label('Begin now').check()
+    ada.follow('button', 'Save')
+    assert 'The time was chosen.' in page.inner_text('body')
+    notice, = service.notices(uuid=work.uuid)
+    assert (notice.state, notice.node_uuid) == ('open', node['uuid'])
+    service.close_notices(notice)
