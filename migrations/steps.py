@@ -53,15 +53,14 @@ def create_table(name: str, *items: sa.schema.SchemaItem,
             f'which drops all our tables, and then "upgrade" again.')
     # Separate statements create the indexes, after the table.
     for index in table.indexes:
-        create_index(str(index.name), name, *index.columns.keys())
+        _create(index.name, lambda: _list_indexes(name),
+                functools.partial(index.create, connection))
 
 
-def create_index(name: str, table: str, *columns: str) -> None:
-    """Create an index unless it exists."""
-    connection = op.get_bind()
-    _create(name, lambda: [str(item['name']) for item
-                           in sa.inspect(connection).get_indexes(table)],
-            lambda: op.create_index(name, table, [*columns]))
+def create_index(name: str, table: str, *columns: str, **options: Any) -> None:
+    """Create an index unless it exists; see Alembic's op.create_index."""
+    _create(name, lambda: _list_indexes(table),
+            lambda: op.create_index(name, table, [*columns], **options))
 
 
 def add_columns(table: str, *columns: sa.Column[Any]) -> None:
@@ -69,6 +68,11 @@ def add_columns(table: str, *columns: sa.Column[Any]) -> None:
     for column in columns:
         _create(column.name, lambda: _list_columns(table),
                 functools.partial(op.add_column, table, column))
+
+
+def _list_indexes(table: str) -> list[str]:
+    return [str(index['name']) for index
+            in sa.inspect(op.get_bind()).get_indexes(table)]
 
 
 def _list_columns(table: str) -> list[str]:

@@ -76,7 +76,10 @@ class Checks(upgradecheck.UpgradeCommands):
             return _failure(
                 f'{name} is not supported, because Ironic has dropped it: use '
                 f'MariaDB, MySQL or SQLite')
-        problems = list(tables.find_problems(engine.create_engine()))
+        database = engine.create_engine()
+        with database.connect() as connection:
+            dbsync.check_release(connection)
+        problems = list(tables.find_problems(database))
         return _failure('; '.join(problems)) if problems else _SUCCESS
 
     @_use_database

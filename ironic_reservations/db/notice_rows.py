@@ -228,13 +228,11 @@ def is_failed_build_on(node_id: int, node_uuid: str
                    _IS_FAILED_BUILD, expressions.NOTICE_OPEN)
 
 
-def count_failed_builds(project_id: str) -> sa.Select[Any]:
-    """Count the nodes with an open notice of a failed build of a project."""
-    return sa.select(
-        sa.func.count(notices.c.node_id.distinct())
-    ).select_from(notices.join(nodes, expressions.NOTICE_ON_NODE)).where(
-        has_text('project_id', project_id), _IS_FAILED_BUILD,
-        expressions.NOTICE_OPEN)
+#: Count the nodes with an open notice of a failed build.
+COUNT_FAILED_BUILDS = sa.select(
+    sa.func.count(notices.c.node_id.distinct())
+).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
+    _IS_FAILED_BUILD, expressions.NOTICE_OPEN)
 
 
 def count_cordons(project_id: str | None) -> sa.Select[Any]:
@@ -294,9 +292,3 @@ COUNT_OVERDUE = sa.select(
     notices.c.kind, sa.func.count().label('number')
 ).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
     _OVERDUE).group_by(notices.c.kind)
-
-#: Count the nodes with an open notice of a failed build.
-COUNT_FAILED_BUILDS = sa.select(
-    sa.func.count(nodes.c.id.distinct())
-).join_from(notices, nodes, expressions.NOTICE_ON_NODE).where(
-    _IS_FAILED_BUILD, expressions.NOTICE_OPEN)

@@ -12,6 +12,7 @@ from ironicclient import exc
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import fleet_map
+from ironic_reservations.osc import identity
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
@@ -24,6 +25,8 @@ PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
 #: Further columns in which profiles may differ.
 DETAILS = ('capabilities', 'conductor_group', 'shard', 'owner', 'lessee',
            'pool_project_id')
+#: Columns of IDs of projects.
+PROJECTS = ('project_id', 'pool_project_id')
 #: The first count is the sum of the others.
 COUNTS = ('total', *constants.NODE_STATES)
 FILTERS = ('resource_class', 'trait', 'conductor_group', 'shard')
@@ -50,9 +53,6 @@ class ListCapacity(output.Lister):
     --long are added where rows would otherwise look the same. A table of
     several rows ends with their sum.
     """
-
-    #: Set by cliff.
-    formatter: Any
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -102,8 +102,11 @@ class ListCapacity(output.Lister):
                  *['healthy'] * ('project_id' in parsed_args.by),
                  *['held'] * (parsed_args.host is not None),
                  *['claimable'] * parsed_args.long)
+        projects = identity.Projects(self, auth)
         return output.format_headers(names), (
-            [output.format_value(row[name]) for name in names]
+            [identity.Project(row[name], projects)
+             if name in PROJECTS and row[name]
+             else output.format_value(row[name]) for name in names]
             for row in self._rows)
 
     def _read_rows(self, query: client.Data, filters: client.Data,
@@ -137,10 +140,11 @@ class ListCapacity(output.Lister):
                  row)
                 for row in self._rows])
             return 0
-        if parsed_args.formatter == 'table':
-            self.formatter = _WithSum(self.formatter, output.format_headers(
-                [*COUNTS, 'healthy', 'held', 'claimable']))
         return super().produce_output(parsed_args, column_names, data)
+
+    def make_table(self) -> Any:
+        return _WithSum(super().make_table(), output.format_headers(
+            [*COUNTS, 'healthy', 'held', 'claimable']))
 
     def _list_labels(self, args: argparse.Namespace) -> list[str]:
         """Return the columns that identify the nodes of a row."""

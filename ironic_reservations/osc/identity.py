@@ -36,9 +36,17 @@ class Projects:
             return self._token.project_name
         return self._names.get(project)
 
-    def is_ambiguous(self, name: str) -> bool:
-        """Return whether projects of several domains have a name."""
-        return [*self._names.values()].count(name) > 1
+    def describe(self, project: str) -> str:
+        """Return the name; or the ID, if it is unknown or of several domains.
+
+        The name of the user's own project needs no request to Keystone.
+        """
+        name = self.find_name(project)
+        own = self._token and self._token.project_id
+        if name is None or (project != own and [
+                *self._names.values()].count(name) > 1):
+            return project
+        return name
 
     @functools.cached_property
     def _names(self) -> dict[str, str]:
@@ -52,8 +60,6 @@ class Projects:
 # cliff 4.2 has no generic one.
 class Project(columns.FormattableColumn):  # type: ignore[type-arg]
     """A column that shows a project's name to people, and its ID to programs.
-
-    The ID also replaces a name that is unknown or ambiguous.
     """
 
     def __init__(self, project: str, projects: Projects) -> None:
@@ -61,10 +67,7 @@ class Project(columns.FormattableColumn):  # type: ignore[type-arg]
         self._projects = projects
 
     def human_readable(self) -> str:
-        name = self._projects.find_name(self._value)
-        return text.escape_controls(
-            name if name and not self._projects.is_ambiguous(name)
-            else self._value)
+        return text.escape_controls(self._projects.describe(self._value))
 
 
 def read_list(cmd: command.Command, name: str, auth: Any) -> list[client.Data]:

@@ -171,7 +171,8 @@ class MoveReservation(output.Lister):
             except compute_hosts.HostIsUp as error:
                 if parsed_args.dry_run:
                     suggestions.print_hint(
-                        self, f'All servers stay for now: {error} Then:')
+                        self, f'All servers stay until the host is stopped: '
+                              f'{error} Then this would happen:')
                     return None
                 if error.is_disabled and not parsed_args.wait:
                     return f'stays: {error}'

@@ -135,9 +135,18 @@ class Lister(_Display, command.Lister):
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
         if parsed_args.formatter == 'table':
-            self.formatter = _Table()
+            self.formatter = self.make_table()
+        if 'Project' not in column_names:
+            # The header that tables have.
+            for names in parsed_args.columns, parsed_args.sort_columns:
+                names[:] = ['Project ID' if name == 'Project' else name
+                            for name in names]
         return super().produce_output(parsed_args, column_names, (
             _format_row(parsed_args.formatter, row) for row in data))
+
+    def make_table(self) -> Any:
+        """Return the formatter of a table."""
+        return _Table()
 
 
 class ShowOne(_Display, command.ShowOne):

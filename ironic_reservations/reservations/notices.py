@@ -248,7 +248,8 @@ def _mark_node(run: transaction.Run, request: Request, node: targets.Target,
                 raise transaction.ConcurrentChange()
             if limit and project_id is not None:
                 [[number]] = tx.execute(
-                    notice_rows.count_failed_builds(project_id))
+                    notice_rows.COUNT_FAILED_BUILDS.where(
+                        notice_rows.has_text('project_id', project_id)))
                 if number >= limit:
                     LOG.warning(
                         'Did not mark node %s after a failed build of '

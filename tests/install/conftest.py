@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import sys
+import json
+import zipfile
 
 import pytest
 
@@ -10,14 +11,21 @@ from tests.install import environments
 
 @pytest.fixture(scope='session')
 def wheel():
-    """The wheel of "make dist", which is built unless it is current."""
-    version = programs.run(sys.executable, 'setup.py', '--version',
-                           cwd=environments.ROOT).split()[-1]
-    path = (environments.ROOT / 'dist'
-            / f'ironic_reservations-{version}-py3-none-any.whl')
-    if not path.exists():
+    """The wheel of "make dist", which is run unless it is current."""
+    commit = programs.run('git', '-C', environments.ROOT, 'rev-parse', 'HEAD')
+
+    def find():
+        for path in (environments.ROOT / 'dist').glob('*.whl'):
+            with zipfile.ZipFile(path) as archive:
+                data, = (name for name in archive.namelist()
+                         if name.endswith('/pbr.json'))
+                if commit.startswith(
+                        json.loads(archive.read(data))['git_version']):
+                    return path
+
+    if not find():
         programs.run('make', 'dist', cwd=environments.ROOT)
-    return path
+    return find()
 
 
 @pytest.fixture

@@ -432,6 +432,8 @@ class TestMove(TestCase):
         server, bare = self.boot_many(2, self.gold, host=FIRST)
         self.release(bare)
         stays = {bare['id']: 'stays: it has no reservation; see audit'}
+        stay = 'All servers stay until the host is stopped: '
+        then = ' Then this would happen:\n'
         is_up = f'Compute service on {FIRST} is up: '
         stop = (f'stop nova-compute on {FIRST}. If it has just died, Nova '
                 f'shows it as down within a minute.')
@@ -442,16 +444,15 @@ class TestMove(TestCase):
                 (['--instance', server['id']], 0, moves)):
             self.assertEqual(expected, self.move('--dry-run', *args,
                                                  status=status))
-            self.assertEqual(f'All servers stay for now: {is_up}disable it '
-                             f'first, and {stop} Then:\n', self.hint)
+            self.assertEqual(
+                f'{stay}{is_up}disable it first, and {stop}{then}', self.hint)
         service, = self.api.get_services(host=FIRST, binary='nova-compute')
         self.api.put_service(service['id'], {'status': 'disabled'})
         self.assertEqual({server['id']: f'stays: {is_up}{stop}', **stays},
                          self.move(status=1))
         self.assertEqual(moves | stays,
                          self.move('--dry-run', '--wait', status=1))
-        self.assertEqual(f'All servers stay for now: {is_up}{stop} Then:\n',
-                         self.hint)
+        self.assertEqual(f'{stay}{is_up}{stop}{then}', self.hint)
         with fixtures.MonkeyPatch(
                 'ironic_reservations.osc.move.DOWN_PATIENCE', 1):
             self.assertIn(stop, self.move('--wait', status=1))

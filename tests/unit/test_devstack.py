@@ -156,7 +156,7 @@ def test_exporter_of_kolla():
     """It has the image of the API, and the volume with the API's counts."""
     folder = ROOT / 'doc/source/examples/kolla'
     variables = yaml.safe_load((folder / 'globals.yml').read_text())
-    [volume] = variables['ironic_api_extra_volumes']
+    [volume] = re.findall("'(.*?)'", variables['ironic_api_extra_volumes'])
     unit = (folder / 'ironic-reservations-exporter.service').read_text()
     assert f'--volume {volume} ' in unit
     assert (f'    {variables["reservations_image"]}/ironic-api:'
@@ -166,3 +166,20 @@ def test_exporter_of_kolla():
     command = json.loads((folder / 'exporter.json').read_text())['command']
     assert {*re.findall('--([a-z-]+)', command)} <= {
         'config-file', *(opt.name for opt in exporter.OPTIONS)}
+
+
+def test_receivers_of_kolla():
+    """Each severity of the rules has one, and only "info" reaches nobody."""
+    folder = ROOT / 'doc/source/examples'
+    config = yaml.safe_load(
+        (folder / 'kolla/prometheus-alertmanager.yml').read_text())
+    receivers = {row.pop('name'): row for row in config['receivers']}
+    route = config['route']
+    by_severity = {
+        re.fullmatch(r'severity = (\w+)', *child['matchers'])[1]:
+            receivers[child['receiver']] for child in route['routes']}
+    severities = {*re.findall(r'severity: (\w+)', (
+        folder / 'prometheus-rules.yaml').read_text())}
+    assert {*by_severity} < severities
+    assert [severity for severity in severities if not by_severity.get(
+        severity, receivers[route['receiver']])] == ['info']

@@ -8,6 +8,7 @@ no such notice any more, if its reason is still the one that is set here.
 """
 
 import argparse
+import collections
 import datetime
 import re
 import subprocess
@@ -28,11 +29,12 @@ conn = openstack.connect()
 conn.add_service(sdk.SERVICE)
 names = {server.id: server.name for server in conn.compute.servers()}
 # All is read before a node is changed, so an error resumes none.
-reasons = {}
+reasons = collections.defaultdict(list)
 for reservation in conn.baremetal_reservations.list(
         fields='instance_uuid,notices'):
     if reservation.instance_uuid in names:
-        reasons[names[reservation.instance_uuid]] = [
+        # Servers may have the same name.
+        reasons[names[reservation.instance_uuid]] += [
             f'{REASON} {notice["kind"]} from {notice["starts_at"]}'
             for notice in reservation.notices
             if datetime.datetime.fromisoformat(notice['starts_at']) <= limit]
