@@ -646,23 +646,26 @@ def owners(cloud):
         cloud.call('system-admin', 204, 'DELETE', f'{OURS}/pools/{uuid}')
 
 
-LISTS_OF_PROJECTS = 'list --long', 'history', 'pool list', 'group list'
+LISTS_OF_PROJECTS = (
+    'list --long', 'history', 'pool list', 'group list',
+    'capacity list --no-cache --by project_id')
 
 
 @pytest.mark.parametrize('args', LISTS_OF_PROJECTS)
 def test_tables_name_projects(cloud, openstack, owners, args):
     a, b = cloud.projects['a'], cloud.projects['b']
 
-    def read(username, *options):
+    def read(username, *options, column='Project ID'):
         return set(openstack(
-            *args.split(), *options, '-c', 'Project ID', username=username,
+            *args.split(), *options, '-c', column, username=username,
             OS_SYSTEM_SCOPE='all').stdout.replace('|', '').split()) - {
-                '+---------+', f'+{"-" * 34}+', 'None'}
+                '+---------+', f'+{"-" * 34}+', 'None', 'Sum'}
 
     assert read('system-reader') == {'Project', 'a', 'b'}
     # Keystone does not list projects to this user.
     assert read('system-service') == {'Project', a, b}
     assert {a, b} <= read('system-reader', '-f', 'value')
+    assert {a, b} <= read('system-reader', '-f', 'value', column='Project')
 
 
 def test_ambiguous_name_is_an_id(cloud, openstack, owners, homonym):
