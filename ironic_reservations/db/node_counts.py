@@ -261,8 +261,8 @@ def count_pages(scope: Scope = DEFAULT
             make_facts(*texts, project_id), decode_text(capabilities),
             uuid and (uuid, name), reason, taken, decode_text(host),
             len(pool_ids), pool_ids,
-        ) for (*texts, capabilities, reason, taken, _, ids, uuid, name,
-               host) in rows
+        ) for (*texts, capabilities, reason, taken, ids, uuid, name, host)
+               in rows
                for project_id, pool_ids in _divide_by_pool(
                    _parse_ids(ids), projects).items()], begin is not None
 
@@ -419,7 +419,7 @@ def select_counts(scope: Scope, by_text: bool) -> sa.Select[Any]:
     SELECT STRAIGHT_JOIN resource_class, ...,
            JSON_VALUE(properties, '$.cpus'), ...,
            (SELECT GROUP_CONCAT(trait ...)), ..., CASE ... END AS reason,
-           alike.nodes, alike.ids
+           alike.ids
     FROM (<groups of equal nodes: see _select_groups()>) AS alike
     JOIN nodes ON nodes.id = alike.first
 
@@ -438,16 +438,15 @@ def select_counts(scope: Scope, by_text: bool) -> sa.Select[Any]:
     if by_text:
         groups = _select_groups(scope)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
-        counts = [groups.c.nodes, groups.c.ids]
+        ids: sa.ColumnElement[Any] = groups.c.ids
         has_info = expressions.has_instance_info(nodes)
     else:
-        source, has_info = nodes, _have_instance_info()
-        counts = [sa.literal_column('1'), nodes.c.id]
+        source, has_info, ids = nodes, _have_instance_info(), nodes.c.id
     columns: list[sa.ColumnElement[Any]] = [*map(functions.as_bytes, (
         *(expressions.PROFILE[name] for name in FACTS),
         *(PROJECT_FACTS.values() if scope.with_projects else ()),
         expressions.PROFILE['capabilities']))]
-    columns += [_find_reason(has_info, scope), TAKEN, *counts]
+    columns += [_find_reason(has_info, scope), TAKEN, ids]
     columns += [sa.case((_is_candidate(scope.candidates), nodes.c[name]),
                         else_=sa.null())
                 if scope.candidates else sa.null() for name in ('uuid', 'name')
@@ -466,7 +465,7 @@ def select_counts(scope: Scope, by_text: bool) -> sa.Select[Any]:
 def _select_groups(scope: Scope) -> sa.Subquery:
     """Group nodes by their properties and by why they cannot be held.
 
-    SELECT COUNT(*) AS nodes, MIN(id) AS first, GROUP_CONCAT(id) AS ids
+    SELECT MIN(id) AS first, GROUP_CONCAT(id) AS ids
     FROM nodes LEFT JOIN (
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits WHERE node_id BETWEEN :begin AND :end
@@ -489,7 +488,7 @@ def _select_groups(scope: Scope) -> sa.Subquery:
         columns += PROJECT_FACTS.values()
     source = nodes.outerjoin(digests, digests.c.node_id == nodes.c.id)
     return sa.select(
-        sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
+        sa.func.min(nodes.c.id).label('first'),
         sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
         join_reservations(source)

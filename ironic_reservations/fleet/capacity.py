@@ -148,6 +148,7 @@ def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
     return _list_page(fleet, node_filter, limit, after, by), age
 
 
+@counts.pause_garbage_collection()
 def _list_page(fleet: profiles.Fleet, node_filter: Filter, limit: int | None,
                after: list[Any] | None, by: Sequence[str]) -> list[Row]:
     groups = fleet.groups

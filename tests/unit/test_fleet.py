@@ -2,6 +2,7 @@
 """The newest count of a process: which request counts, and which waits."""
 
 import array
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -14,6 +15,7 @@ import pytest
 from ironic_reservations import matching
 from ironic_reservations import values
 from ironic_reservations.db import node_counts
+from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import comparison
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import domains
@@ -279,6 +281,44 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
 
 
 # Memory
+
+class Failure(Exception):
+    pass
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_no_garbage_is_collected_during_a_count(fails):
+    """Python would visit the objects of a large fleet several times."""
+    def parts():
+        yield make_fleet, True
+        states.append(gc.isenabled())
+        if fails:
+            raise Failure
+        yield make_fleet, False
+
+    def make_fleet():
+        states.append(gc.isenabled())
+        return profiles.Fleet(())
+
+    states = []
+    with pytest.raises(Failure) if fails else contextlib.nullcontext():
+        counts.Latest(parts).get_fleet(0)
+    assert states == [False] * (1 if fails else 2)
+    assert gc.isenabled()
+
+
+def test_no_garbage_is_collected_while_the_capacity_is_listed(monkeypatch):
+    class Filter(capacity.Filter):
+        def matches(self, *args):
+            states.append(gc.isenabled())
+            return super().matches(*args)
+
+    fleet, states = profiles.Fleet.from_counts([profile()]), []
+    monkeypatch.setattr(counts, 'get_fleet', lambda *_, **__: (fleet, 0))
+    [row], _ = capacity.list_rows(0, Filter())
+    assert row.content['total'] == 1 and states == [False]
+    assert gc.isenabled()
+
 
 def test_fleet_is_freed_without_the_garbage_collector():
     """It is large, and the collector may run much later."""
