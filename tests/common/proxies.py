@@ -3,6 +3,7 @@
 
 import collections
 import contextlib
+import re
 import select
 import socket
 import socketserver
@@ -23,6 +24,11 @@ DONE = 'done'
 _HEADER, _QUERY = 4, b'\x00\x03'
 #: The first packet of a response: OK, no rows, autocommit, no warnings.
 _OK = b'\7\0\0\1' b'\0\0\0\2\0\0\0'
+#: The response to a statement without rows, after its header.
+_NO_ROWS = b'\x00'
+#: What statements that write begin with.
+_WRITES = b'INSERT', b'UPDATE', b'DELETE'
+_UUID = re.compile(rb'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}')
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -32,6 +38,9 @@ class Proxy(socketserver.ThreadingTCPServer):
     :ivar decide: function of a statement in bytes that returns UNHEARD,
         UNANSWERED, DONE, the seconds of a delay, or None.
     :ivar seen: Counter of the decisions, with ``float`` for delays.
+    :ivar commits: transactions that wrote, and whose COMMIT the server has
+        acknowledged: time.monotonic(), and the UUIDs, as bytes, in all
+        statements on the connection since the one before.
     """
 
     daemon_threads = True
@@ -41,6 +50,7 @@ class Proxy(socketserver.ThreadingTCPServer):
         super().__init__(('127.0.0.1', 0), _Handler)
         self.database, self.decide = sa.make_url(url), decide
         self.seen, self._lock = collections.Counter(), threading.Lock()
+        self.commits = []
 
     @property
     def url(self):
@@ -73,6 +83,7 @@ class Proxy(socketserver.ThreadingTCPServer):
 class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self):
+        self._last, self._writes, self._uuids = b'', False, set()
         with contextlib.suppress(OSError), self.server.connect() as upstream:
             for connection in self.request, upstream:
                 if connection.family == socket.AF_INET:
@@ -86,11 +97,20 @@ class _Handler(socketserver.BaseRequestHandler):
         ready, _, _ = select.select([self.request, upstream], [], [])
         if upstream in ready:
             data = upstream.recv(65536)
+            if (self._writes and self._last == b'COMMIT'
+                    and data[_HEADER:][:1] == _NO_ROWS):
+                self.server.commits.append((time.monotonic(), self._uuids))
+                self._writes, self._uuids = False, set()
             self.request.sendall(data)
             return data
         data = self._packet()
-        fate = (self.server.decide_fate(data[5:])
-                if data[3:5] == _QUERY else None)
+        fate = None
+        if data[3:5] == _QUERY:
+            self._last = statement = data[5:]
+            self._uuids.update(_UUID.findall(statement))
+            self._writes = statement != b'ROLLBACK' and (
+                self._writes or statement.startswith(_WRITES))
+            fate = self.server.decide_fate(statement)
         if not data or fate == UNHEARD:
             return False
         if fate == DONE:

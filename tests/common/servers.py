@@ -7,6 +7,7 @@ import glob
 import os
 import pathlib
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -229,27 +230,45 @@ class Member(Server):
         """Start as a member of the cluster, also after a crash."""
         addresses = ','.join(member.address for member in members)
         options += f'--wsrep-cluster-address=gcomm://{addresses}',
-        state = self.directory / 'data' / 'grastate.dat'
-        if state.exists() and 'seqno:   -1' in state.read_text():
-            options += self._position(*options),
+        if position := self.position():
+            options += f'--wsrep-start-position={position}',
         self.start(*options)
+
+    def bootstrap(self, members):
+        """Start a new cluster with the data of this member."""
+        self._state.write_text(self._state.read_text().replace(
+            'safe_to_bootstrap: 0', 'safe_to_bootstrap: 1'))
+        self.join(members, '--wsrep-new-cluster')
+
+    @property
+    def _state(self):
+        return self.directory / 'data' / 'grastate.dat'
 
     def forget(self):
         """Delete all data: another member is the donor when this joins."""
         shutil.rmtree(self.directory / 'data')
         _make_own(self.directory / 'data')
 
-    def _position(self, *options):
-        """Recover the position of the crash, for an incremental transfer.
+    def position(self):
+        """Return the last transaction in its data, or None if there is none.
 
-        The service of a distribution (galera_recovery) does the same.
+        It is recovered after a crash, for an incremental transfer. The
+        service of a distribution (galera_recovery) does the same.
+
+        :returns: UUID of the cluster and number, separated by a colon.
         """
+        if not self._state.exists():
+            return None
+        values = dict(re.findall(r'^(uuid|seqno): +(.+)',
+                                 self._state.read_text(), re.MULTILINE))
+        if values['seqno'] != '-1':
+            return '{uuid}:{seqno}'.format(**values)
         begin = self.log.stat().st_size
-        status = self.run('--wsrep-recover', *options).wait(START_TIMEOUT)
+        status = self.run('--wsrep-recover', '--wsrep-cluster-address='
+                          'gcomm://').wait(START_TIMEOUT)
         text = self.log.read_bytes()[begin:].decode(errors='replace')
         assert status == 0, text
-        position = text.rpartition('Recovered position: ')[2].split()[0]
-        return f'--wsrep-start-position={position}'
+        return text.rpartition('Recovered position: ')[2].split()[0]
 
     def status(self, name):
         return self.sql('SHOW STATUS LIKE %s', f'wsrep_{name}',
