@@ -138,7 +138,7 @@ class ListCapacity(output.Lister):
                 for row in self._rows])
             return 0
         if parsed_args.formatter == 'table':
-            self.formatter = _WithSum(self.formatter, output.format_headers(
+            self.formatter = _WithSum(output.Table(), output.format_headers(
                 [*COUNTS, 'healthy', 'held', 'claimable']))
         return super().produce_output(parsed_args, column_names, data)
 

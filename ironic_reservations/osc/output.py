@@ -102,7 +102,7 @@ class _Display(Command):
         return self.status
 
 
-class _Table(table.TableFormatter):
+class Table(table.TableFormatter):
     """A table that shows its rows one below another if it is too wide."""
 
     def emit_list(self, column_names: Sequence[str],
@@ -134,8 +134,8 @@ class Lister(_Display, command.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[Sequence[Any]]) -> int:
-        if parsed_args.formatter == 'table':
-            self.formatter = _Table()
+        if isinstance(self.formatter, table.TableFormatter):
+            self.formatter = Table()
         return super().produce_output(parsed_args, column_names, (
             _format_row(parsed_args.formatter, row) for row in data))
 
