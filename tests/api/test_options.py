@@ -682,7 +682,8 @@ def test_each_option(ironic, world, args, expected):
 @pytest.mark.parametrize('args', [
     'list', 'list --long', 'history', 'history --long', 'group list',
     'pool list', 'notice list', 'notice list --long', 'host list',
-    'capacity list', 'capacity list --long', 'cordon node-6'])
+    'capacity list --no-cache', 'capacity list --no-cache --long',
+    'cordon node-6'])
 def test_tables_fit_a_terminal(ironic, world, args):
     table = command.get_output(command.run(
         ironic.url, 'baremetal', 'reservation', *args.split(), '--max-width',
