@@ -202,6 +202,7 @@ def test_dbsync(stock):
         assert f'Revision ID: {last}' in run('current')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('revision', [None, next(iter(DIGESTS))])
 def test_concurrent_upgrades(stock, revision):
     """Three processes at once."""
