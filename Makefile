@@ -9,7 +9,7 @@
 ## make dashboard    start Horizon with the panels; Ctrl-C stops it
 ## make test         run the default test suites, with a summary
 ## make test-SUITE   run another suite, added to the summary; SUITE is one of:
-##     long          tests that take half a minute or more
+##     long          tests that take much CPU time, or wait long
 ##     mysql         tests that need a database server, on MySQL
 ##     nova          all tests of the Nova driver
 ##     nova33        tests that depend on Nova 33 (2026.1)

@@ -31,6 +31,20 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if databases.needs_server(item)]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Divide the pairs of writes between the workers, and no other file."""
+    from xdist import scheduler
+
+    class Scheduling(scheduler.LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if '::test_pairs' in nodeid else (
+                super()._split_scope(nodeid))
+
+    if config.getoption('dist') == 'loadfile':
+        return Scheduling(config, log)
+
+
 @pytest.fixture(scope='session')
 def server_url(pytestconfig):
     """A private database server, for services.database()."""

@@ -7,11 +7,13 @@ test_keystone.py.
 """
 
 import configparser
+import contextlib
 import json
 import pathlib
 import pkgutil
 import re
 import shlex
+import sqlite3
 import subprocess
 
 import pytest
@@ -38,18 +40,29 @@ LATER = '2999-12-31T18:00:00+00:00'
 
 
 class World:
-    """Nodes and reservations.
+    """Nodes and reservations, created once and copied for each test.
 
     :ivar names: of the placeholders in the rows below.
     """
 
-    def __init__(self, ironic):
+    def __init__(self, ironic, database, copy):
         self.ironic = ironic
+        self._database, self._copy = database, copy
         self._before = None
+        self._create()
+        database.backup(copy)
 
     def reset(self):
         if self._before == self._read():
             return
+        self._copy.backup(self._database)
+        # The lease of a host cannot last as long as all tests.
+        for host in 'host-0', 'host-1':
+            assert self.ironic.http.put(f'{OURS}/hosts/{host}', json={
+                'holder': NEW + '0', 'ttl': 600}).status_code == 200
+        self._before = self._read()
+
+    def _create(self):
         self.ironic.free_nodes(CLASS)
         for table in ('groups', 'history', 'hosts', 'notices', 'pool_nodes',
                       'pools'):
@@ -70,16 +83,13 @@ class World:
                            'policy': 'soft-spread', 'by': 'capability:rack'}}
         for number, more in enumerate([
                 {'host': 'host-0', 'project_id': 'east'},
-                {'host': 'host-1', 'project_id': 'west', 'expires_in': 600},
+                {'host': 'host-1', 'project_id': 'west', 'expires_in': 86400},
                 {}, group, group]):
             hold = self.ironic.create(resource_class=CLASS,
                                       candidate_nodes=[HELD[number]], **more)
             self.names |= {f'i{number}': hold['instance_uuid'],
                            f'I{number}': hold['instance_uuid'].upper(),
                            f'n{number}': hold['node_uuid']}
-        for host in 'host-0', 'host-1':
-            assert self.ironic.http.put(f'{OURS}/hosts/{host}', json={
-                'holder': NEW + '0', 'ttl': 600}).status_code == 200
         self.ironic.execute("UPDATE nodes SET shard = 'rack-7' "
                             'WHERE resource_class = :c', c=CLASS)
         for number, more in enumerate([
@@ -88,7 +98,6 @@ class World:
             self.names[f'u{number}'] = self.ironic.http.post(
                 f'{OURS}/notices', json={'nodes': [HELD[number]], **more}
             ).json()['notices'][0]['uuid']
-        self._before = self._read()
 
     def _read(self):
         return self.ironic.state(), *(
@@ -98,14 +107,19 @@ class World:
 
 @pytest.fixture(scope='module')
 def world_of_module(ironic):
-    with ironic.fleet(*({
-            'name': name, 'resource_class': CLASS, 'traits': ['CUSTOM_NVME'],
-            'properties': {'memory_mb': 4096, 'cpus': 8, 'local_gb': 100,
-                           'cpu_arch': 'x86_64',
-                           'capabilities': f'gpus:4,rack:{rack}'},
-            'owner': 'east' if name == OWNED else None}
-            for name, rack in zip([*HELD, *FREE], 'aaaabbbbb', strict=True))):
-        yield World(ironic)
+    with contextlib.closing(
+            sqlite3.connect(ironic.engine.url.database)) as database, \
+            contextlib.closing(sqlite3.connect(':memory:')) as copy, \
+            ironic.fleet(*({
+                'name': name, 'resource_class': CLASS,
+                'traits': ['CUSTOM_NVME'], 'properties': {
+                    'memory_mb': 4096, 'cpus': 8, 'local_gb': 100,
+                    'cpu_arch': 'x86_64',
+                    'capabilities': f'gpus:4,rack:{rack}'},
+                'owner': 'east' if name == OWNED else None}
+                for name, rack in zip([*HELD, *FREE], 'aaaabbbbb',
+                                      strict=True))):
+        yield World(ironic, database, copy)
         for table in 'notices', 'pool_nodes', 'pools':
             ironic.execute(f'DELETE FROM reservations_{table}')
 

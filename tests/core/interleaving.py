@@ -420,15 +420,20 @@ class Simulator:
             finally:
                 self._runs = runs
         else:
-            outcomes = list(self._interrupt(first, second))
+            # Before the first place, the first has read nothing but its count,
+            # as in one of the serial orders.
+            outcomes = self._interrupt(first, second, 1)
         return {place: self._describe(first, second, outcome, inner)
-                for place, (outcome, inner) in enumerate(outcomes)
+                for place, outcome, inner in outcomes
                 if not self._is_explained(first, second, outcome, inner)}
 
-    def _interrupt(self, first, second):
-        """Yield the Outcomes of two writes for each place."""
+    def _interrupt(self, first, second, start=0):
+        """Yield the number of each place, and the Outcomes of two writes.
+
+        :param start: number of the first of these places.
+        """
         alone = self._run_once(first, self.initial)
-        for place, state in enumerate(alone.states):
+        for place, state in enumerate(alone.states[start:], start):
             inner, outcome = self._run_once(second, state), alone
             if inner.after is not state:
                 key = first, place, inner.after
@@ -436,7 +441,7 @@ class Simulator:
                     self._runs[key] = self.run(
                         first, self.initial, place, inner.after)
                 outcome = self._runs[key]
-            yield outcome, inner
+            yield place, outcome, inner
 
     def _describe(self, first, second, outcome, inner):
         """Return how the result differs from those of the serial orders."""

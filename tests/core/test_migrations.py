@@ -197,6 +197,7 @@ def test_dbsync(next_release):
         assert f'Revision ID: {last}' in run('current')
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('revision', ['base', next(iter(DIGESTS))])
 def test_concurrent_upgrades(next_release, revision):
     """Three processes at once."""

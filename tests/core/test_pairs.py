@@ -19,6 +19,8 @@ from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import transaction
 from tests.core import writes
 
+pytestmark = pytest.mark.long
+
 #: Writes that are refused, or change nothing, if no other write interferes.
 REFUSED = {'release after expiry', 'release a stale one',
            'release a deployed node', 'wait for a host'}
@@ -35,7 +37,6 @@ def test_writes(simulator):
             if outcome.after is simulator.initial} == UNCHANGED
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('first', [
     name for name in writes.WRITES if name not in writes.VARIANTS])
 def test_pairs(simulator, first):

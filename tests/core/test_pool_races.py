@@ -196,6 +196,7 @@ def read_state(fleet):
             names.where(models.nodes.c.updated_at.is_not(None)))])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize('kind, after', [
     ('create', ([None], ['a', 'b'], ['a', 'b'])),
     ('add', ([None], ['a', 'b'], ['b'])),

@@ -23,7 +23,7 @@ from tests.core import writes
 from tests.core.schedules import Schedule
 
 # On MySQL, "tox -e pairs" runs all pairs.
-pytestmark = pytest.mark.on('mariadb')
+pytestmark = [pytest.mark.long, pytest.mark.on('mariadb')]
 
 NAMES = list(writes.WRITES)
 
@@ -35,7 +35,6 @@ def scheduler(simulator, new_database):
         yield scheduler
 
 
-@pytest.mark.long
 @pytest.mark.parametrize('first', NAMES)
 def test_pairs_that_meet(scheduler, first):
     """The first write has written all its rows, and the second comes."""

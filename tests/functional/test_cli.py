@@ -236,6 +236,7 @@ def cloud(cli, nova, glance):
     return run
 
 
+@pytest.mark.long
 def test_flavor_and_image(ironic, fleet, cloud, flavors, images):
     flavor, image = flavors['bm.cli'], images['debian']
     expected = {

@@ -28,6 +28,8 @@ from tests.common import personas
 from tests.common import service
 from tools import services
 
+pytestmark = pytest.mark.long
+
 OURS, ANY = personas.OURS, personas.ANY
 TOTAL = keystones.TOTAL
 GOLD = f'{TOTAL}:CUSTOM_GOLD'
@@ -232,12 +234,11 @@ def silent():
 
 
 @pytest.mark.parametrize('wrong', [
-    'silent', *(pytest.param(wrong, marks=pytest.mark.long) for wrong in (
-        {'auth_url': 'http://127.0.0.1:1/v3'}, {'password': 'wrong'},
-        {'endpoint_region_name': 'elsewhere'},
-        # This user may not read the endpoints.
-        {'username': 'b-member', 'system_scope': '', 'project_name': 'b',
-         'project_domain_id': 'default'}))])
+    'silent', {'auth_url': 'http://127.0.0.1:1/v3'}, {'password': 'wrong'},
+    {'endpoint_region_name': 'elsewhere'},
+    # This user may not read the endpoints.
+    {'username': 'b-member', 'system_scope': '', 'project_name': 'b',
+     'project_domain_id': 'default'}])
 def test_limits_cannot_be_read(request, cloud, start_uwsgi, wrong):
     if wrong == 'silent':
         wrong = {'auth_url': request.getfixturevalue('silent'), 'timeout': 1}

@@ -488,7 +488,6 @@ class TestHardware(TestCase, networking.Hardware):
         deploy, = self.wire.bodies('PUT', PROVISION)
         self.assertLess(60 * 2 ** 20, len(deploy['configdrive']))
 
-    @base.smoke
     def test_each_late_write(self):
         """The server is reassigned before, during and after the lookup."""
         port, other_port = self.port(), self.port()
@@ -728,7 +727,6 @@ class TestTwoProcesses(standbys.TestCase):
 
     fleet = [faults.NODE]
 
-    @base.smoke
     def test_late_undeploy_meets_another_server(self):
         """The node was cleaned, and is in the same state again."""
         self.start()

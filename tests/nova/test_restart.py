@@ -141,7 +141,6 @@ class TestDuringDeployment(RebuildCase):
                    and query.get('state') == 'deploying'
                    for method, path, _, query in self.wire.calls)
 
-    @base.smoke
     def test_stop_of_the_process(self):
         """It stops as by SIGTERM, and does not wait for deployments."""
         gate = self.gate()
@@ -535,7 +534,6 @@ class TestQueue(restarting.TestCase):
         self.wait_for(lambda: self.assertTrue(self.allocations(self.server)))
         self.wait_for_task(self.server, 'scheduling')
 
-    @base.smoke
     def test_waits_for_builds(self):
         states, save = [], objects.Instance.save
 

@@ -108,6 +108,7 @@ def test_wheel_contains_the_tree(wheel):
         pathlib.PurePath(name).name for name in shared_files.split()}
 
 
+@pytest.mark.long
 def test_releases_are_reproducible(tmp_path):
     """Two builds of a tag are equal, and their version is the tag."""
     def git(*args):
