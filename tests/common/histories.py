@@ -298,8 +298,9 @@ class _Reader:
                       change, is_sure)
 
     def _read_notice(self, call):
-        cordons = call.cordons
-        if call.is_unknown:
+        cordons, is_sure = call.cordons, True
+        if call.is_unknown or call.is_repeat and not cordons:
+            is_sure = False
             nodes = self._notices[call.name]
             if call.method == 'POST':
                 nodes = nodes.union(call.body.get('nodes', ()))
@@ -311,4 +312,4 @@ class _Reader:
                                       if is_open else state.cordons - cordon)
 
             self._add(call, node, f'{"opens" if is_open else "closes"} cordon',
-                      change, not call.is_unknown)
+                      change, is_sure)

@@ -2,6 +2,7 @@
 """Records calls of concurrent clients, and the notifications of them."""
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -152,10 +153,11 @@ class Recorder:
             call.content = response.json()
         return response
 
-    def release(self, instance, act):
-        """Record a conductor's act that takes an instance from its node."""
+    @contextlib.contextmanager
+    def release(self, instance):
+        """Record that a conductor takes an instance from its node."""
         call = self._begin('DELETE', f'{OURS}/{instance}')
-        act()
+        yield
         self._end(call, 204)
 
     def _begin(self, method, url, body=None):
