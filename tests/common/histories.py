@@ -17,7 +17,8 @@ import dataclasses
 import math
 import typing
 
-from tests.common import recording
+from tests.common.calls import SECOND
+from tests.common.calls import Row
 
 
 class State(typing.NamedTuple):
@@ -40,7 +41,7 @@ class Operation:
     :ivar is_sure: whether it has happened.
     """
 
-    call: recording.Call
+    call: typing.Any
     text: str
     change: typing.Callable
     begin: float
@@ -81,7 +82,7 @@ def _continue(state, done, pending, time):
             orders.append((after, done | {op}))
             if op.is_read:
                 return orders[-1:]
-    if state.expires - recording.SECOND <= time:
+    if state.expires - SECOND <= time:
         orders.append((state.free(), done))
     return orders
 
@@ -89,7 +90,7 @@ def _continue(state, done, pending, time):
 def check(calls, rows, nodes):
     """Check calls on nodes that were free.
 
-    :param calls: see ``Recorder.calls``.
+    :param calls: see ``merge_repeats``.
     :param rows: all reservations, also those that have ended.
     """
     nodes = _Reader(calls, rows, nodes).operations.values()
@@ -108,7 +109,7 @@ def _describe(operations, misfit):
     start = min(op.begin for op in operations)
     for op in sorted(operations, key=lambda op: op.begin):
         if op.begin <= misfit.end:
-            begin, end = ((time - start) / recording.SECOND
+            begin, end = ((time - start) / SECOND
                           for time in (op.begin, op.end))
             lines.append(f'{">" if op is misfit else " "} {begin:.6f}-'
                          f'{end:.6f} {op.call.client} {op.call}: {op.text}')
@@ -154,7 +155,7 @@ class _Reader:
         for instance, call in attempts.items():
             for node in self._nodes[instance].elements():
                 # When its lease expires is not known.
-                self._take(call, recording.Row(
+                self._take(call, Row(
                     instance, node, -math.inf if call.body.get('expires_in')
                     else math.inf))
 

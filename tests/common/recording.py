@@ -1,140 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records calls of concurrent clients, and the notifications of them."""
+"""Records calls of concurrent clients, and checks them and notifications."""
 
 import collections
 import contextlib
-import dataclasses
-import datetime
-import functools
 import json
-import math
 import pathlib
 import re
 import threading
 import time
-import typing
 import urllib.parse
 
 import requests
 
-OURS = '/v1/reservations'
-SECOND = 10 ** 9
+from tests.common import calls
+from tests.common import histories
 
-_PATH = re.compile(OURS + r'(?:/(groups|pools|notices))?'
-                   r'(?:/([0-9a-f-]{36}))?(?:/nodes)?(?:\?(.*))?')
-#: Queries of lists that show all there is.
-_WHOLE = re.compile(r'(limit=1000|state=open|&)*')
-
-
-class Row(typing.NamedTuple):
-    """A reservation; ``expires`` is of ``time.monotonic_ns()``."""
-
-    instance: str
-    node: str
-    expires: float = math.inf
-    group: str | None = None
-
-
-@dataclasses.dataclass(eq=False)
-class Call:
-    """A request and its response.
-
-    :ivar client: clients send one request at a time.
-    :ivar begin: with ``end``, of ``time.monotonic_ns()``.
-    :ivar offset: nanoseconds of the wall clock when that is 0.
-    :ivar status: None if the response was lost.
-    :ivar is_repeat: whether the response to the same request was lost before.
-    """
-
-    client: int
-    method: str
-    path: str
-    body: typing.Any
-    begin: float
-    end: float = math.inf
-    offset: int = 0
-    status: int | None = None
-    content: typing.Any = None
-    request_id: str | None = None
-    is_repeat: bool = False
-
-    def __str__(self):
-        return f'{self.method} {self.path} {self.status}'
-
-    @functools.cached_property
-    def _parts(self):
-        match = _PATH.fullmatch(self.path)
-        return match.groups() if match else ('other', None, None)
-
-    @property
-    def kind(self):
-        """The kind of things that it is about."""
-        return self._parts[0] or 'reservations'
-
-    @property
-    def query(self):
-        return self._parts[2]
-
-    @property
-    def answer(self):
-        """The content of the response to a call that succeeded."""
-        return self.content or {} if self.status in (200, 201) else {}
-
-    @property
-    def name(self):
-        """The UUID in its path, in its body, or of what it has created."""
-        body = self.body if isinstance(self.body, dict) else {}
-        return (self._parts[1] or body.get('uuid') or self.answer.get('uuid')
-                or body.get('instance_uuid'))
-
-    @property
-    def is_unknown(self):
-        return self.status in (None, 503)
-
-    @property
-    def is_list(self):
-        """Whether it shows all reservations, or all open notices."""
-        return (self.method == 'GET' and not self._parts[1]
-                and self.status == 200 and 'next' not in self.answer
-                and _WHOLE.fullmatch(self.query or '') is not None)
-
-    @functools.cached_property
-    def rows(self):
-        """The reservations that the response shows."""
-        rows = self.answer.get('reservations', [self.answer] * (
-            'instance_uuid' in self.answer))
-        return [Row(row['instance_uuid'], row['node_uuid'],
-                    self._find_expiry(row['expires_at']),
-                    (row.get('group') or {}).get('uuid')) for row in rows]
-
-    def _find_expiry(self, text):
-        return math.inf if text is None else datetime.datetime.fromisoformat(
-            text).timestamp() * SECOND - self.offset
-
-    @property
-    def members(self):
-        """The instances that a POST requests nodes for, if it names them."""
-        if self.method != 'POST' or self.kind not in (
-                'reservations', 'groups'):
-            return set()
-        members = self.body.get('members', [self.body.get('instance_uuid')])
-        return {row.instance for row in self.rows} | (
-            {*members} if isinstance(members, list) else set()) - {None}
-
-    @property
-    def pool(self):
-        """The UUIDs of a pool's nodes, if the response shows them."""
-        if self.kind != 'pools' or 'nodes' not in self.answer:
-            return None
-        return {node['uuid'] for node in self.answer['nodes']}
-
-    @property
-    def cordons(self):
-        """What the response says of nodes: whether a cordon is open."""
-        return [(row['node_uuid'], row['uuid'],
-                 row['cordon'] and row['state'] == 'open')
-                for row in self.answer['notices']] if (
-                    self.kind == 'notices' and self.answer) else []
+#: Seconds until all notifications have been sent.
+PATIENCE = 60
 
 
 class Recorder:
@@ -156,16 +38,20 @@ class Recorder:
     @contextlib.contextmanager
     def release(self, instance):
         """Record that a conductor takes an instance from its node."""
-        call = self._begin('DELETE', f'{OURS}/{instance}')
+        call = self._begin('DELETE', f'{calls.OURS}/{instance}')
         yield
         self._end(call, 204)
 
     def _begin(self, method, url, body=None):
-        call = Call(threading.get_ident(), method, urllib.parse.urlunsplit((
-            '', '', *urllib.parse.urlsplit(url)[2:])), body,
-            time.monotonic_ns())
+        path = urllib.parse.urlunsplit(
+            ('', '', *urllib.parse.urlsplit(url)[2:]))
+        call = calls.Call(threading.get_ident(), method, path, body,
+                          time.monotonic_ns())
         self._calls.append(call)
         return call
+
+    def clear(self):
+        self._calls.clear()
 
     @staticmethod
     def _end(call, status):
@@ -175,24 +61,32 @@ class Recorder:
     @property
     def calls(self):
         """The calls; one instead of a request and its repeats."""
-        return merge_repeats(self._calls)
+        return calls.merge_repeats(self._calls)
 
+    def check(self, execute, nodes, logs=()):
+        """Check the calls, and the notifications of them.
 
-def merge_repeats(calls):
-    """Make one call of a request and its repeats by the same client."""
-    merged, last = {}, {}
-    for call in sorted(calls, key=lambda call: call.begin):
-        before = last.get(call.client)
-        if (before and call.method != 'GET'
-                and before.status in (None, 409, 503)
-                and (before.is_unknown or before.is_repeat)
-                and (before.method, before.path, before.body)
-                == (call.method, call.path, call.body)):
-            del merged[id(before)]
-            call = dataclasses.replace(call, begin=before.begin,
-                                       is_repeat=True)
-        last[call.client] = merged[id(call)] = call
-    return [*merged.values()]
+        :param execute: function that runs SQL in the database.
+        :param nodes: UUIDs of the nodes, which were free at first.
+        :param logs: of the processes, which send with the driver ``log``.
+        """
+        began = time.monotonic()
+        rows = [calls.Row(*row) for row in execute(
+            'SELECT instance_uuid, node_uuid FROM reservations UNION ALL '
+            'SELECT instance_uuid, node_uuid FROM reservations_history')]
+        histories.check(self.calls, rows, nodes)
+        print(f'{len(self.calls)} calls on {len(nodes)} nodes were checked in '
+              f'{time.monotonic() - began:.1f} s')
+        while logs:
+            # A thread sends them after the response.
+            notifications = Notifications(logs)
+            missing = notifications.find_missing(self.calls)
+            if not missing or time.monotonic() > began + PATIENCE:
+                assert not missing, missing
+                doubled = notifications.find_doubled(rows)
+                assert not doubled, doubled
+                break
+            time.sleep(0.2)
 
 
 # Notifications
@@ -235,9 +129,9 @@ class Notifications:
         elif match := _DEATH.search(line):
             self._exceptions.add(match[1])
 
-    def find_missing(self, calls):
+    def find_missing(self, calls_):
         """Return what calls have caused and nobody has sent."""
-        return [event for call in calls
+        return [event for call in calls_
                 if call.request_id and not call.is_repeat
                 and not self._exceptions & {
                     call.request_id, self._processes[call.request_id]}

@@ -17,7 +17,9 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from tests.common import recording
 from tests.common import service
+from tests.survival import clients as crowds
 
 OURS = '/v1/reservations'
 CLIENTS = 8
@@ -32,13 +34,18 @@ EXTRA_SECONDS = 60
 
 #: The clients wait for each other here before they start.
 BARRIER = threading.Barrier(CLIENTS, timeout=120)
+RECORDER = recording.Recorder()
+#: A list of all reservations, for the checker of histories.
+ALL = f'{OURS}?limit=1000'
 
 
 # Functions of clients, which run in threads
 
 def call(method, url, body=None):
     """Return the status and the content of a response."""
-    response = service.send(method, url, body)
+    response = RECORDER.request(
+        method, url, json=body, timeout=120,
+        headers={service.API_VERSION: 'latest'})
     return response.status_code, response.json() if response.content else None
 
 
@@ -115,6 +122,8 @@ def hold_and_release(url, specs):
                    and 204 not in statuses and len(statuses) < 50):
                 statuses.append(call(
                     'DELETE', f'{url}{OURS}/{instance_uuid}')[0])
+        if random.random() < 0.1:
+            call('GET', url + ALL)
         results.append((instance_uuid, spec, status, statuses))
     return results
 
@@ -215,7 +224,11 @@ class Alternation:
 
 @pytest.fixture
 def api(ironic, alone, pool):
+    RECORDER.clear()
     yield Alternation(ironic.url, alone.url)
+    call('GET', ironic.url + ALL)
+    RECORDER.check(ironic.execute, [node.id for node in pool],
+                   [ironic.log, alone.log])
     for instance_uuid, in ironic.execute(
             'SELECT instance_uuid FROM reservations'):
         status, _ = call('DELETE', f'{ironic.url}{OURS}/{instance_uuid}')
@@ -278,6 +291,21 @@ def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
     assert len({content['node_uuid'] for (result, content), in seen
                 if result != 409}) == 1
     assert list(check_agreement(ironic)) == [instance_uuid]
+
+
+def test_pools_and_cordons(ironic, alone, pool, node_class):
+    """Clients of two projects hold, claim, pool and cordon nodes."""
+    crowd = crowds.Crowd(
+        [ironic, alone], {'resource_class': node_class}, CLIENTS,
+        crowds.PoolClient, projects=itertools.cycle(['east', 'west']))
+    try:
+        with crowd:
+            crowd.work(SECONDS)
+        crowd.recorder.check(ironic.execute, [node.id for node in pool],
+                             [ironic.log, alone.log])
+    finally:
+        for table in 'pool_nodes', 'pools', 'notices':
+            ironic.execute(f'DELETE FROM reservations_{table}')
 
 
 # Adoption
@@ -362,8 +390,11 @@ def use_group(url, group, spec):
     """Join a group, leave it, and claim its members for a host."""
     seen = collections.Counter()
     instances = []
-    for action in choose_until_the_end(['join', 'join', 'claim', 'release']):
-        if action == 'release' and instances:
+    for action in choose_until_the_end(
+            ['join', 'join', 'claim', 'release', 'list']):
+        if action == 'list':
+            status, _ = call('GET', url + ALL)
+        elif action == 'release' and instances:
             status, _ = call('DELETE', f'{url}{OURS}/{instances.pop()}')
         elif action != 'release':
             status, body = call('POST', url + OURS, spec | (
@@ -390,7 +421,8 @@ def test_group_is_renewed_while_members_come_and_go(
           for _ in range(CLIENTS - 1)))
     assert set(renewals) <= {200, 404, 409}, renewals
     total = sum(seen, collections.Counter())
-    assert {status for _, status in total} <= {201, 204, 404, 409, 422}, total
+    assert {status for _, status in total} <= {
+        200, 201, 204, 404, 409, 422}, total
     for result in ('join', 201), ('claim', 201), ('release', 204):
         assert total[result], total
     check_agreement(ironic)
@@ -602,6 +634,7 @@ def edits(nodes):
 @pytest.mark.long
 def test_holds_during_all_changes_of_ironic(
         ironic, alone, audit, clients, resource_class):
+    RECORDER.clear()
     with ironic.fleet(*(
             {'resource_class': resource_class, 'shard': 'a',
              'properties': properties(0, 1000, 2)} for _ in range(6))
@@ -661,6 +694,9 @@ def test_holds_during_all_changes_of_ironic(
         for instance_uuid in remaining:
             status, _ = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
             assert status == 200
+
+        RECORDER.check(ironic.execute, [node.id for node in nodes],
+                       [ironic.log, alone.log])
 
         # All clients had success.
         assert statuses[201] and statuses[204], statuses

@@ -21,7 +21,6 @@ import requests
 import sqlalchemy as sa
 
 from tests.common import contract
-from tests.common import histories
 from tests.common import recording
 from tests.common import servers
 from tests.survival import limited
@@ -1022,33 +1021,13 @@ class Fleet:
         """Compare all that a crowd knows with the database; return its nodes.
         """
         nodes = self.check_holds(crowd.holds)
-        self.check_history(crowd.recorder, [api.log for api in crowd.apis])
+        self.check_history(crowd.recorder, crowd.apis)
         return nodes
 
-    def check_history(self, recorder, logs=()):
-        """Check the calls on the nodes of the fleet, and the notifications.
-
-        :param logs: paths of the logs of the APIs.
-        """
-        calls, rows = recorder.calls, [recording.Row(*row) for row in (
-            self.execute('SELECT instance_uuid, node_uuid FROM reservations '
-                         'UNION ALL SELECT instance_uuid, node_uuid '
-                         'FROM reservations_history'))]
+    def check_history(self, recorder, apis=()):
+        """Check the calls on the nodes, and the notifications of APIs."""
         nodes = [node for node, in self.execute('SELECT uuid FROM nodes')]
-        began = time.monotonic()
-        histories.check(calls, rows, nodes)
-        print(f'{len(calls)} calls on {len(nodes)} nodes were checked in '
-              f'{time.monotonic() - began:.1f} s')
-        end = began + PATIENCE
-        while logs:
-            notifications = recording.Notifications(logs)
-            missing = notifications.find_missing(calls)
-            if not missing or time.monotonic() > end:
-                assert not missing, missing
-                doubled = notifications.find_doubled(rows)
-                assert not doubled, doubled
-                break
-            time.sleep(0.2)
+        recorder.check(self.execute, nodes, [api.log for api in apis])
 
     def check_holds(self, holds):
         """Compare all holds of clients with the database.

@@ -214,7 +214,7 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
         with crowd:
             crowd.work(seconds, pause)
         assert call('DELETE', api, path).status_code == 204
-        fleet.check_history(crowd.recorder, [api.log])
+        fleet.check_history(crowd.recorder, crowd.apis)
         fleet.check_holds([*crowd.holds, clients.Hold(
             reservation['instance_uuid'], {'expires_in': None},
             reservation['node_uuid'],

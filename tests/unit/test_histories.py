@@ -7,10 +7,10 @@ import uuid
 
 import pytest
 
+from tests.common import calls as calls_
 from tests.common import histories
-from tests.common import recording
 
-SECOND = recording.SECOND
+SECOND = calls_.SECOND
 #: Instances, nodes, a group, a pool and a cordon.
 A, B, C = (str(uuid.uuid5(uuid.NAMESPACE_OID, name)) for name in 'abc')
 M, N = 'node-1', 'node-2'
@@ -23,8 +23,8 @@ START = 1_000_000
 def call(begin, end, method, path, body=None, status=200, content=None,
          client=1):
     """Return a call; times are in seconds."""
-    return recording.Call(
-        client, method, recording.OURS + path, body, begin * SECOND,
+    return calls_.Call(
+        client, method, calls_.OURS + path, body, begin * SECOND,
         end * SECOND if status else math.inf, START * SECOND, status, content)
 
 
@@ -114,8 +114,8 @@ def delete_pool(begin, end, status=204):
 
 
 def check(calls, rows=()):
-    histories.check(recording.merge_repeats(calls),
-                    [recording.Row(*row) for row in rows], [M, N])
+    histories.check(calls_.merge_repeats(calls),
+                    [calls_.Row(*row) for row in rows], [M, N])
 
 
 #: Histories that are right without the last call, or with the one in its
