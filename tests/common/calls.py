@@ -69,7 +69,8 @@ class Call:
     @property
     def answer(self):
         """The content of the response to a call that succeeded."""
-        return self.content or {} if self.status in (200, 201) else {}
+        return self.content or {} if self.status in (
+            200, 201) and self.kind != 'other' else {}
 
     @property
     def name(self):

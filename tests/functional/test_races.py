@@ -19,7 +19,6 @@ import sqlalchemy as sa
 
 from tests.common import recording
 from tests.common import service
-from tests.survival import clients as crowds
 
 OURS = '/v1/reservations'
 CLIENTS = 8
@@ -35,8 +34,9 @@ EXTRA_SECONDS = 60
 #: The clients wait for each other here before they start.
 BARRIER = threading.Barrier(CLIENTS, timeout=120)
 RECORDER = recording.Recorder()
-#: A list of all reservations, for the checker of histories.
+#: Lists of all reservations and cordons, for the checker of histories.
 ALL = f'{OURS}?limit=1000'
+CORDONS = f'{OURS}/notices?state=open&limit=1000'
 
 
 # Functions of clients, which run in threads
@@ -293,19 +293,68 @@ def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
     assert list(check_agreement(ironic)) == [instance_uuid]
 
 
-def test_pools_and_cordons(ironic, alone, pool, node_class):
-    """Clients of two projects hold, claim, pool and cordon nodes."""
-    crowd = crowds.Crowd(
-        [ironic, alone], {'resource_class': node_class}, CLIENTS,
-        crowds.PoolClient, projects=itertools.cycle(['east', 'west']))
+# Pools and cordons
+
+def use_pools(url, project, spec):
+    """Hold and claim nodes for a project, and pool and cordon nodes."""
+    seen, instances, pools, nodes, cordons = (
+        collections.Counter(), [], [], [], [])
+    ours = url + OURS
+    for action in choose_until_the_end([
+            'hold', 'hold', 'hold', 'release', 'claim', 'pool', 'delete',
+            'show', 'cordon', 'close', 'list']):
+        name = str(uuid.uuid4())
+        hold = {**spec, 'instance_uuid': name, 'project_id': project}
+        match action:
+            case 'hold':
+                status, body = call('POST', ours, hold)
+            case 'claim' if instances:
+                status, body = call('POST', ours, {
+                    **hold, 'claim': instances.pop()})
+            case 'release' if instances:
+                status, _ = call('DELETE', f'{ours}/{instances.pop()}')
+            case 'pool':
+                status, _ = call('POST', f'{ours}/pools', {
+                    'uuid': name, 'project_id': project, 'members': 3,
+                    'request': spec})
+                pools += [name] * (status == 201)
+            case 'delete' if pools:
+                status, _ = call('DELETE', f'{ours}/pools/{pools.pop()}')
+            case 'show' if pools:
+                status, _ = call('GET', f'{ours}/pools/{pools[0]}')
+            case 'cordon' if nodes:
+                status, _ = call('POST', f'{ours}/notices', {
+                    'uuid': name, 'kind': 'maintenance',
+                    'nodes': random.sample(nodes, 1)})
+                cordons += [name] * (status == 201)
+            case 'close' if cordons:
+                status, _ = call('PATCH', f'{ours}/notices/{cordons.pop()}', [
+                    {'op': 'add', 'path': '/ends_at', 'value': 'now'}])
+            case _:
+                action = 'list'
+                status, _ = call('GET', url + random.choice((ALL, CORDONS)))
+        if action in ('hold', 'claim') and status == 201:
+            instances.append(name)
+            nodes.append(body['node_uuid'])
+        seen[action, status] += 1
+        PENDING_EVENTS.discard((action, status))
+    return seen
+
+
+def test_pools_and_cordons(ironic, api, node_class, clients):
+    PENDING_EVENTS.update([
+        ('hold', 201), ('claim', 201), ('release', 204), ('pool', 201),
+        ('delete', 204), ('cordon', 201), ('close', 200)])
     try:
-        with crowd:
-            crowd.work(SECONDS)
-        crowd.recorder.check(ironic.execute, [node.id for node in pool],
-                             [ironic.log, alone.log])
+        total = sum(clients(*(
+            (use_pools, api.url, f'project-{number % 3}',
+             {'resource_class': node_class}) for number in range(CLIENTS))),
+            collections.Counter())
     finally:
         for table in 'pool_nodes', 'pools', 'notices':
             ironic.execute(f'DELETE FROM reservations_{table}')
+    assert {status for _, status in total} <= {200, 201, 204, 409, 422}, total
+    assert not PENDING_EVENTS, total
 
 
 # Adoption
