@@ -131,16 +131,16 @@ class Call:
 
 def merge_repeats(calls):
     """Make one call of a request and its repeats by the same client."""
-    merged, last = {}, {}
+    result, latest = {}, {}
     for call in sorted(calls, key=lambda call: call.begin):
-        before = last.get(call.client)
+        before = latest.get(call.client)
         if (before and call.method != 'GET'
                 and before.status in (None, 409, 503)
                 and (before.is_unknown or before.is_repeat)
                 and (before.method, before.path, before.body)
                 == (call.method, call.path, call.body)):
-            del merged[id(before)]
+            del result[id(before)]
             call = dataclasses.replace(call, begin=before.begin,
                                        is_repeat=True)
-        last[call.client] = merged[id(call)] = call
-    return [*merged.values()]
+        latest[call.client] = result[id(call)] = call
+    return [*result.values()]

@@ -22,30 +22,30 @@ def find_misfit(ops):
         if not is_end:
             pending.add(op)
             continue
-        reached, todo = set(), [*orders]
+        closure, todo = set(), [*orders]
         while todo:
-            if (order := todo.pop()) not in reached:
-                reached.add(order)
+            if (order := todo.pop()) not in closure:
+                closure.add(order)
                 if op not in order[1]:
                     todo += _continue(*order, pending, time)
-        orders = {(state, done - {op}) for state, done in reached
-                  if op in done or not op.is_sure}
+        orders = {(state, past - {op}) for state, past in closure
+                  if op in past or not op.is_sure}
         pending.remove(op)
         if not orders:
             return op
     return None
 
 
-def _continue(state, done, pending, time):
+def _continue(state, past, pending, time):
     """Return what may come next. A read comes as soon as it is possible."""
     orders = []
-    for op in pending - done:
+    for op in pending - past:
         if (after := op.change(state)) is not None:
-            orders.append((after, done | {op}))
+            orders.append((after, past | {op}))
             if op.is_read:
                 return orders[-1:]
     if state.expires - SECOND <= time:
-        orders.append((state.free(), done))
+        orders.append((state.free(), past))
     return orders
 
 

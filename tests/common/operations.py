@@ -195,15 +195,15 @@ class _Reader:
 
         Its client has seen them before it, and sees them after it.
         """
-        shown = self._pools[call.name]
-        own = [other for other in shown if other.client == call.client]
+        views = self._pools[call.name]
+        own = [other for other in views if other.client == call.client]
         before = [set(), *(other.pool for other in own
                            if other.begin < call.begin)][-1]
         after = [other.pool for other in own if other.begin >= call.begin][:1]
         is_sure = call.status in (200, 201, 204) or (
             call.status == 404 and call.is_repeat)
         if call.is_unknown:
-            after = [other.pool for other in shown
+            after = [other.pool for other in views
                      if other.begin > call.begin and other.pool != before][-1:]
             is_sure = call.method == 'POST' and bool(after)
         if call.method == 'DELETE':
@@ -211,15 +211,16 @@ class _Reader:
         elif not after:
             after = [before - {call.body.get('replaces')}]
         for node in before ^ after[0] if is_sure or call.is_unknown else ():
-            def change(state, joins=node in after[0]):
-                if joins:
+            verb = 'joins' if node in after[0] else 'leaves'
+
+            def change(state, verb=verb):
+                if verb == 'joins':
                     return state._replace(pool=call.name) if state[::2] == (
                         None, frozenset()) and not state.pool else None
                 return state._replace(
                     pool=None) if state.pool == call.name else None
 
-            self._add(call, node, 'joins' if node in after[0] else 'leaves',
-                      change, is_sure)
+            self._add(call, node, f'{verb} pool {call.name}', change, is_sure)
 
     def _read_notice(self, call):
         cordons, is_sure = call.cordons, True
@@ -235,5 +236,5 @@ class _Reader:
                 return state._replace(cordons=state.cordons | cordon
                                       if is_open else state.cordons - cordon)
 
-            self._add(call, node, f'{"opens" if is_open else "closes"} cordon',
-                      change, is_sure)
+            self._add(call, node, f'{"opens" if is_open else "closes"} cordon '
+                      f'{name}', change, is_sure)

@@ -83,8 +83,8 @@ class Recorder:
             missing = notifications.find_missing(self.calls)
             if not missing or time.monotonic() > began + PATIENCE:
                 assert not missing, missing
-                doubled = notifications.find_doubled(rows)
-                assert not doubled, doubled
+                duplicates = notifications.find_duplicates(rows)
+                assert not duplicates, duplicates
                 break
             time.sleep(0.2)
 
@@ -137,7 +137,7 @@ class Notifications:
                     call.request_id, self._processes[call.request_id]}
                 for event in _find_events(call) if not self.counts[event]]
 
-    def find_doubled(self, rows):
+    def find_duplicates(self, rows):
         """Return what was sent more often than it has happened.
 
         :param rows: all reservations, also those that have ended.

@@ -71,13 +71,13 @@ def test_notifications_that_may_be_missing(read, line):
 
 def test_doubled_notifications(read):
     row = calls.Row(INSTANCE, 'n')
-    assert read(CREATE, DELETE).find_doubled([row]) == []
-    doubled = read(CREATE, DELETE, DELETE)
-    assert doubled.find_doubled([row]) == [('delete', INSTANCE)]
+    assert read(CREATE, DELETE).find_duplicates([row]) == []
+    duplicates = read(CREATE, DELETE, DELETE)
+    assert duplicates.find_duplicates([row]) == [('delete', INSTANCE)]
     # An instance whose lease has expired may get another node.
-    assert doubled.find_doubled([row, row]) == []
+    assert duplicates.find_duplicates([row, row]) == []
     notice = notify('notice.create', uuid='u', node_uuid='a', **{
         'instance_uuid': INSTANCE})
-    assert read(notice, notice).find_doubled([]) == [('notice.create', 'u a')]
+    assert read(notice, notice).find_duplicates([]) == [('notice.create', 'u a')]
     pool = notify('pool.update', uuid='u')
-    assert read(pool, pool).find_doubled([]) == []
+    assert read(pool, pool).find_duplicates([]) == []
