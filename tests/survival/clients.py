@@ -68,7 +68,7 @@ class Client(threading.Thread):
     HANDS = 4
 
     #: Actions with their weights: of any kind, and on one of its holds.
-    ACTIONS = {'hold': 8, 'list': 1, 'list_notices': 1, 'count': 1}
+    ACTIONS = {'hold': 8, 'list': 2, 'list_notices': 2, 'count': 1}
     WITH_HOLD = {'release': 6, 'look': 2, 'repeat': 2}
 
     #: Actions that hold further nodes.
@@ -244,7 +244,7 @@ class Client(threading.Thread):
 class CordonClient(Client):
     """Also cordons nodes that it has held, and claims holds."""
 
-    ACTIONS = Client.ACTIONS | {'cordon': 2, 'uncordon': 3}
+    ACTIONS = Client.ACTIONS | {'cordon': 4, 'uncordon': 4}
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, may_fail=True, **kwargs)

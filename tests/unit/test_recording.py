@@ -78,6 +78,7 @@ def test_doubled_notifications(read):
     assert duplicates.find_duplicates([row, row]) == []
     notice = notify('notice.create', uuid='u', node_uuid='a', **{
         'instance_uuid': INSTANCE})
-    assert read(notice, notice).find_duplicates([]) == [('notice.create', 'u a')]
+    assert read(notice, notice).find_duplicates([]) == [
+        ('notice.create', 'u a')]
     pool = notify('pool.update', uuid='u')
     assert read(pool, pool).find_duplicates([]) == []
