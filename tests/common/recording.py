@@ -140,12 +140,14 @@ class Notifications:
     def find_duplicates(self, rows):
         """Return what was sent more often than it has happened.
 
+        Pools and notices are created and deleted once.
+
         :param rows: all reservations, also those that have ended.
         """
         numbers = collections.Counter(row.instance for row in rows)
         return [(action, name) for (action, name), count in self.counts.items()
-                if count > max(1, numbers[name])
-                and not action.endswith('update')]
+                if not action.endswith('update')
+                and count > (1 if '.' in action else numbers.get(name, count))]
 
 
 def _find_name(event, data):
