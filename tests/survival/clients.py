@@ -257,6 +257,8 @@ class CordonClient(Client):
             self._ask('POST', NOTICES, {200, 201}, json={
                 'uuid': self._cordons[-1], 'kind': 'maintenance',
                 'nodes': random.sample(nodes, min(2, len(nodes)))})
+            # A hold of what is still free would now break the cordon.
+            self.list()
 
     def uncordon(self):
         if self._cordons:
@@ -451,6 +453,7 @@ class PoolClient(CordonClient):
             self.refusals.append(pool)
         else:
             self.pools[pool] = read_nodes(response)
+            self.list()
 
     def replace(self):
         for pool, nodes in self._choose():
@@ -708,6 +711,7 @@ def cordon_racks(urls, fleet, spec, seconds):
                     'uuid': str(uuid.uuid4()), 'kind': 'maintenance',
                     'by': {BY: rack}}}), request=recorder.request)
             assert response.status_code == 201, response.text
+            at_once(urls, ('GET', LISTS[0], {}), request=recorder.request)
             return fleet.takings(rack)
 
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
