@@ -83,7 +83,7 @@ class Recorder:
             missing = notifications.find_missing(self.calls)
             if not missing or time.monotonic() > began + PATIENCE:
                 assert not missing, missing
-                duplicates = notifications.find_duplicates(rows)
+                duplicates = notifications.find_duplicates(self.calls, rows)
                 assert not duplicates, duplicates
                 break
             time.sleep(0.2)
@@ -137,17 +137,19 @@ class Notifications:
                     call.request_id, self._processes[call.request_id]}
                 for event in _find_events(call) if not self.counts[event]]
 
-    def find_duplicates(self, rows):
+    def find_duplicates(self, calls_, rows):
         """Return what was sent more often than it has happened.
 
         Pools and notices are created and deleted once.
 
         :param rows: all reservations, also those that have ended.
         """
-        numbers = collections.Counter(row.instance for row in rows)
+        numbers = dict.fromkeys([call.name for call in calls_], 1) | (
+            collections.Counter(row.instance for row in rows))
+        # The logs also have what others have caused.
         return [(action, name) for (action, name), count in self.counts.items()
                 if not action.endswith('update')
-                and count > (1 if '.' in action else numbers.get(name, count))]
+                and count > numbers.get(name.partition(' ')[0], count)]
 
 
 def _find_name(event, data):

@@ -69,18 +69,23 @@ def test_notifications_that_may_be_missing(read, line):
         ('create', INSTANCE)]
 
 
-def test_doubled_notifications(read):
+def test_duplicate_notifications(read):
     row = calls.Row(INSTANCE, 'n')
-    assert read(CREATE, DELETE).find_duplicates([row]) == []
-    duplicates = read(CREATE, DELETE, DELETE)
-    assert duplicates.find_duplicates([row]) == [('delete', INSTANCE)]
+    assert read(CREATE, DELETE).find_duplicates([], [row]) == []
+    notifications = read(CREATE, DELETE, DELETE)
+    assert notifications.find_duplicates([], [row]) == [('delete', INSTANCE)]
     # An instance whose lease has expired may get another node.
-    assert duplicates.find_duplicates([row, row]) == []
+    assert notifications.find_duplicates([], [row, row]) == []
     # The log has those of earlier tests.
-    assert duplicates.find_duplicates([]) == []
-    notice = notify('notice.create', uuid='u', node_uuid='a', **{
-        'instance_uuid': INSTANCE})
-    assert read(notice, notice).find_duplicates([]) == [
-        ('notice.create', 'u a')]
-    pool = notify('pool.update', uuid='u')
-    assert read(pool, pool).find_duplicates([]) == []
+    assert notifications.find_duplicates([], []) == []
+
+
+@pytest.mark.parametrize('kind, name', [
+    ('pools', 'u'), ('notices', 'u a')])
+def test_duplicate_notifications_of_pools_and_notices(read, kind, name):
+    call = calls.Call(1, 'POST', f'{calls.OURS}/{kind}', {'uuid': 'u'}, 0)
+    create, update = (notify(f'{kind[:-1]}.{action}', uuid='u', node_uuid='a')
+                      for action in ('create', 'update'))
+    assert read(create, update, update).find_duplicates([call], []) == []
+    assert read(create, create).find_duplicates([call], []) == [
+        (f'{kind[:-1]}.create', name)]
