@@ -205,7 +205,6 @@ class _Reader:
         if call.is_unknown:
             after = [other.pool for other in views
                      if other.begin > call.begin and other.pool != before][-1:]
-            is_sure = call.method == 'POST' and bool(after)
         if call.method == 'DELETE':
             after = [set()]
         elif not after:

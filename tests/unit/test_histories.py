@@ -90,12 +90,12 @@ def list_cordons(begin, end, *nodes):
 
 
 def pool(begin, end, *nodes, method='POST', path='', status=201, client=1,
-         replaces=None):
+         replaces=None, name=POOL):
     """Create a pool of project p, or change or show it."""
     return call(
         begin, end, method, f'/pools{path}', {
-            'uuid': POOL, 'project_id': 'p', 'replaces': replaces},
-        status, {'uuid': POOL, 'project_id': 'p', 'nodes': [
+            'uuid': name, 'project_id': 'p', 'replaces': replaces},
+        status, {'uuid': name, 'project_id': 'p', 'nodes': [
             {'uuid': node} for node in nodes]} if nodes else None, client)
 
 
@@ -125,6 +125,10 @@ WRONG = {
         [hold(0, 1)], hold(2, 3, B), hold(2, 3, B, M)),
     'reservation is lost': (
         [hold(0, 1)], list_all(2, 3), list_all(2, 3, a=N)),
+    'reservation is not shown': (
+        [hold(0, 1)], show(2, 3, node=None), show(2, 3)),
+    'reservation is not released': (
+        [hold(0, 1)], release(2, 3, status=404), release(2, 3)),
     'node is not that of the response': (
         [hold(0, 1)], show(2, 3, node=M), show(2, 3)),
     'release has no effect': (
@@ -146,6 +150,9 @@ WRONG = {
     'cordon does not end': (
         [cordon(0, 1), uncordon(2, 3)], list_cordons(4, 5, N),
         list_cordons(4, 5)),
+    'cordon is repeated late': (
+        [cordon(0, 1, status=None), cordon(2, 3), uncordon(4, 5)],
+        list_cordons(6, 7, N), list_cordons(6, 7)),
     'claim of another machine': (
         [hold(0, 1), hold(0, 1, B, M)], hold(2, 3, C, claim=B),
         hold(2, 3, C, claim=A)),
@@ -156,6 +163,11 @@ WRONG = {
         [hold(0, 1)], pool(2, 3, N), pool(2, 3, M)),
     'pool takes a cordoned node': (
         [cordon(0, 1)], pool(2, 3, N), pool(2, 3, M)),
+    'node joins two pools': (
+        [pool(0, 1, N)], pool(2, 3, N, name=GROUP), pool(2, 3, M, name=GROUP)),
+    'pool is deleted twice': (
+        [pool(0, 1, N), delete_pool(2, 3)], delete_pool(4, 5),
+        delete_pool(4, 5, 404)),
     'pool loses a node': (
         [pool(0, 1, M, N)], show_pool(2, 3, M), show_pool(2, 3, M, N)),
     'replaced node stays': (
@@ -204,6 +216,10 @@ RIGHT = {
     'unknown hold never happens': [
         hold(0, 1, status=503), hold(2, 3, B, client=2),
         list_all(4, 5, b=N)],
+    'refused hold happens late': [
+        hold(0, 1, status=503), list_all(2, 3), list_all(4, 5, a=N)],
+    'repeated request of a reservation': [
+        hold(0, 1), hold(2, 3, status=503), hold(4, 5, status=200)],
     'unknown release': [
         hold(0, 1), release(2, 3, status=None), hold(4, 5, B, client=2)],
     'repeated release': [
