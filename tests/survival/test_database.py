@@ -194,7 +194,11 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
     url, fleet, set_writable = writable
     with start_api(url, PROCESSES) as api:
         before = workers(api)
-        reservation = call('POST', api, body=SPEC).json()
+        crowd = clients.Crowd([api], SPEC)
+        [response] = clients.at_once(
+            [api.url], ('POST', clients.OURS, {'json': SPEC}),
+            request=crowd.recorder.request)
+        reservation = response.json()
         path = f'/{reservation["instance_uuid"]}'
         writes = (('POST', '', SPEC), ('DELETE', path, None),
                   ('POST', '/groups', {'uuid': str(uuid.uuid4()),
@@ -210,11 +214,10 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
             assert healthy(api)
             crowd.work(0.5)
 
-        crowd = clients.Crowd([api], SPEC)
         with crowd:
             crowd.work(seconds, pause)
-        assert call('DELETE', api, path).status_code == 204
         fleet.check_history(crowd.recorder, crowd.apis)
+        assert call('DELETE', api, path).status_code == 204
         fleet.check_holds([*crowd.holds, clients.Hold(
             reservation['instance_uuid'], {'expires_in': None},
             reservation['node_uuid'],
