@@ -66,6 +66,8 @@ class _Reader:
         #: Instances of groups, nodes of notices, and calls that show a pool.
         self._groups, self._notices, self._pools = (
             collections.defaultdict(kind) for kind in (set, set, list))
+        #: Instances for which a response was a 201.
+        self._grants = set()
         for row in rows:
             self._nodes[row.instance][row.node] += 1
         attempts = {}
@@ -86,6 +88,7 @@ class _Reader:
         for row in call.rows:
             nodes = self._nodes[row.instance]
             nodes[row.node] = max(1, nodes[row.node])
+            self._grants |= {row.instance} if call.status == 201 else set()
             self._groups[row.group].add(row.instance)
         for node, name, _ in call.cordons:
             self._notices[name].add(node)
@@ -140,8 +143,10 @@ class _Reader:
 
     def _read_rows(self, call):
         for row in call.rows:
+            # The API repeats a hold that has lost its database connection.
             if call.method == 'POST' and (
-                    call.status == 201 or call.is_repeat):
+                    call.status == 201 or call.is_repeat
+                    or row.instance not in self._grants):
                 self._nodes[row.instance][row.node] -= 1
                 self._take(call, row)
             elif call.method == 'GET':
@@ -165,7 +170,8 @@ class _Reader:
                 or project == self._pools[state.pool][0].answer['project_id'])
             return state._replace(
                 holder=row.instance, expires=row.expires) if (
-                    is_free or call.is_repeat and state.holder == row.instance
+                    is_free
+                    or call.status == 200 and state.holder == row.instance
                 ) else None
 
         self._add(call, row.node, f'{row.instance} of project {project} '

@@ -294,8 +294,8 @@ class GroupClient(CordonClient):
     """
 
     HANDS = 8
-    ACTIONS = CordonClient.ACTIONS | {'create': 5, 'enter': 6, 'end': 2,
-                                      'mend': 6}
+    ACTIONS = Client.ACTIONS | {'create': 5, 'enter': 6, 'end': 2,
+                                'mend': 6}
     WITH_HOLD = CordonClient.WITH_HOLD | {'claim': 2, 'tear_down': 2}
     GROWING = 'hold', 'create', 'enter', 'mend'
 

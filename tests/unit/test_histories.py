@@ -129,6 +129,8 @@ WRONG = {
         [hold(0, 1)], show(2, 3, node=None), show(2, 3)),
     'reservation is not released': (
         [hold(0, 1)], release(2, 3, status=404), release(2, 3)),
+    'released reservation is repeated': (
+        [hold(0, 1), release(2, 3)], hold(4, 5, status=200), hold(4, 5)),
     'node is not that of the response': (
         [hold(0, 1)], show(2, 3, node=M), show(2, 3)),
     'release has no effect': (
@@ -220,6 +222,8 @@ RIGHT = {
         hold(0, 1, status=503), list_all(2, 3), list_all(4, 5, a=N)],
     'repeated request of a reservation': [
         hold(0, 1), hold(2, 3, status=503), hold(4, 5, status=200)],
+    'API repeats a hold': [
+        hold(0, 9, status=200), list_all(1, 2), list_all(3, 4, a=N)],
     'unknown release': [
         hold(0, 1), release(2, 3, status=None), hold(4, 5, B, client=2)],
     'repeated release': [
