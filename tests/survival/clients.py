@@ -207,6 +207,18 @@ class Client(threading.Thread):
         sure = [hold for hold in self.mine if hold.is_sure(0)]
         assert free <= total - len(sure), (free, total, sure)
 
+    def _claim(self, claimable, refusals=frozenset(), **more):
+        """Claim a hold, or one of the holds of a group."""
+        [claim] = self._new(1, expires_in=None, host='compute-1', claim=(
+            claimable[0].group if len(claimable) > 1
+            else claimable[0].instance_uuid), **more)
+        now = time.time()
+        self._post(claim, refusals)
+        for source in claimable if claim.node else ():
+            if source.node == claim.node:
+                source.ends, source.is_released = now, True
+                claim.group, claim.segment = source.group, source.segment
+
     def _ask(self, method, path, statuses, headers=None, **kwargs):
         """Repeat a request until the response has one of some statuses.
 
@@ -241,52 +253,11 @@ class Client(threading.Thread):
                 assert time.monotonic() < end, f'no response from {url}'
 
 
-class CordonClient(Client):
-    """Also cordons nodes that it has held, and claims holds."""
-
-    ACTIONS = Client.ACTIONS | {'cordon': 4, 'uncordon': 4}
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, may_fail=True, **kwargs)
-        self._cordons = []
-
-    def cordon(self):
-        nodes = sorted({hold.node for hold in self.holds if hold.node})
-        if nodes:
-            self._cordons.append(str(uuid.uuid4()))
-            self._ask('POST', NOTICES, {200, 201}, json={
-                'uuid': self._cordons[-1], 'kind': 'maintenance',
-                'nodes': random.sample(nodes, min(2, len(nodes)))})
-            # A hold of what is still free would now break the cordon.
-            self.list()
-
-    def uncordon(self):
-        if self._cordons:
-            # A repeat is refused if the notice is closed.
-            response, losses = self._ask(
-                'PATCH', f'{NOTICES}/{self._cordons.pop(0)}', {200, 409},
-                json=[{'op': 'add', 'path': '/ends_at', 'value': 'now'}])
-            assert response.status_code == 200 or losses, response.text
-
-    def _claim(self, claimable, **more):
-        """Claim one of several holds, of which all are in one group."""
-        [claim] = self._new(1, expires_in=None, host='compute-1', claim=(
-            claimable[0].group if len(claimable) > 1
-            else claimable[0].instance_uuid), **more)
-        now = time.time()
-        # A cordoned node cannot be claimed.
-        self._post(claim, {409})
-        for source in claimable if claim.node else ():
-            if source.node == claim.node:
-                source.ends, source.is_released = now, True
-                claim.group, claim.segment = source.group, source.segment
-
-
 #: The domains of groups.
 BY, POD = 'capability:rack', 'capability:pod'
 
 
-class GroupClient(CordonClient):
+class GroupClient(Client):
     """Also holds groups, and members of groups that clients share.
 
     :param fleet: Fleet, whose nodes it tears down like a conductor.
@@ -296,14 +267,14 @@ class GroupClient(CordonClient):
     HANDS = 8
     ACTIONS = Client.ACTIONS | {'create': 5, 'enter': 6, 'end': 2,
                                 'mend': 6}
-    WITH_HOLD = CordonClient.WITH_HOLD | {'claim': 2, 'tear_down': 2}
+    WITH_HOLD = Client.WITH_HOLD | {'claim': 2, 'tear_down': 2}
     GROWING = 'hold', 'create', 'enter', 'mend'
 
     #: Members of a group that is held at once, and of a segment.
     SIZE, SEGMENT = 4, 2
 
     def __init__(self, *args, fleet, policies, **kwargs):
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, may_fail=True, **kwargs)
         self.refusals = []
         self._fleet, self._policies = fleet, policies
 
@@ -409,21 +380,24 @@ class GroupClient(CordonClient):
                     {'n': hold.node})
 
 
-class PoolClient(CordonClient):
-    """Also creates, changes and deletes pools of its project.
+class PoolClient(Client):
+    """Also changes pools of its project, cordons nodes, and claims holds.
 
     :param projects: iterator, whose next item is the project.
     """
 
-    ACTIONS = CordonClient.ACTIONS | {'create': 4, 'replace': 4, 'extend': 2,
-                                      'end': 3, 'show_pool': 2}
-    WITH_HOLD = CordonClient.WITH_HOLD | {'claim': 2}
+    ACTIONS = Client.ACTIONS | {
+        'create': 4, 'replace': 4, 'extend': 2, 'end': 3, 'show_pool': 2,
+        'cordon': 4, 'uncordon': 4}
+    WITH_HOLD = Client.WITH_HOLD | {'claim': 2}
 
     def __init__(self, *args, projects, **kwargs):
-        super().__init__(*args, leases=[None], **kwargs)
+        super().__init__(*args, may_fail=True, leases=[None], **kwargs)
         #: Nodes and, also of pools that do not exist, sizes by UUID.
         self.pools, self.sizes = {}, {}
         self.refusals = []
+        #: UUIDs of notices that are open.
+        self._cordons = []
         #: Statuses of changes of pools.
         self.results = collections.Counter()
         self._project = next(projects)
@@ -433,7 +407,26 @@ class PoolClient(CordonClient):
 
     def claim(self, hold):
         if 'host' not in hold.body:
-            self._claim([hold], project_id=self._project)
+            # A cordoned node cannot be claimed.
+            self._claim([hold], {409}, project_id=self._project)
+
+    def cordon(self):
+        nodes = sorted({hold.node for hold in self.holds if hold.node})
+        if nodes:
+            self._cordons.append(str(uuid.uuid4()))
+            self._ask('POST', NOTICES, {200, 201}, json={
+                'uuid': self._cordons[-1], 'kind': 'maintenance',
+                'nodes': random.sample(nodes, min(2, len(nodes)))})
+            # A hold of what is still free would now break the cordon.
+            self.list()
+
+    def uncordon(self):
+        if self._cordons:
+            # A repeat is refused if the notice is closed.
+            response, losses = self._ask(
+                'PATCH', f'{NOTICES}/{self._cordons.pop(0)}', {200, 409},
+                json=[{'op': 'add', 'path': '/ends_at', 'value': 'now'}])
+            assert response.status_code == 200 or losses, response.text
 
     def show_pool(self):
         """Show a pool of any project, which its client may delete."""
