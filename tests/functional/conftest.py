@@ -13,8 +13,10 @@ from tests.common import service
 from tools import services
 
 #: Options of Ironic's middleware that also apply to the plugin, and one of the
-#: plugin.
-CONFIG = {'cors': {'allowed_origin': 'http://dashboard.example'},
+#: plugin. Notifications go to the log.
+CONFIG = {'DEFAULT': {'notification_level': 'info'},
+          'oslo_messaging_notifications': {'driver': 'log'},
+          'cors': {'allowed_origin': 'http://dashboard.example'},
           'oslo_middleware': {'enable_proxy_headers_parsing': 'true'},
           'reservations': {'dedicated_traits': 'CUSTOM_DEDICATED_*'}}
 

@@ -17,6 +17,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from tests.common import recording
 from tests.common import service
 
 OURS = '/v1/reservations'
@@ -32,13 +33,19 @@ EXTRA_SECONDS = 60
 
 #: The clients wait for each other here before they start.
 BARRIER = threading.Barrier(CLIENTS, timeout=120)
+RECORDER = recording.Recorder()
+#: Lists of all reservations and cordons, for the checker of histories.
+ALL = f'{OURS}?limit=1000'
+CORDONS = f'{OURS}/notices?state=open&limit=1000'
 
 
 # Functions of clients, which run in threads
 
 def call(method, url, body=None):
     """Return the status and the content of a response."""
-    response = service.send(method, url, body)
+    response = RECORDER.request(
+        method, url, json=body, timeout=120,
+        headers={service.API_VERSION: 'latest'})
     return response.status_code, response.json() if response.content else None
 
 
@@ -115,6 +122,8 @@ def hold_and_release(url, specs):
                    and 204 not in statuses and len(statuses) < 50):
                 statuses.append(call(
                     'DELETE', f'{url}{OURS}/{instance_uuid}')[0])
+        if random.random() < 0.1:
+            call('GET', url + ALL)
         results.append((instance_uuid, spec, status, statuses))
     return results
 
@@ -215,7 +224,11 @@ class Alternation:
 
 @pytest.fixture
 def api(ironic, alone, pool):
+    RECORDER.clear()
     yield Alternation(ironic.url, alone.url)
+    call('GET', ironic.url + ALL)
+    RECORDER.check(ironic.execute, [node.id for node in pool],
+                   [ironic.log, alone.log])
     for instance_uuid, in ironic.execute(
             'SELECT instance_uuid FROM reservations'):
         status, _ = call('DELETE', f'{ironic.url}{OURS}/{instance_uuid}')
@@ -278,6 +291,70 @@ def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
     assert len({content['node_uuid'] for (result, content), in seen
                 if result != 409}) == 1
     assert list(check_agreement(ironic)) == [instance_uuid]
+
+
+# Pools and cordons
+
+def use_pools(url, project, spec):
+    """Hold and claim nodes for a project, and pool and cordon nodes."""
+    seen, instances, pools, nodes, cordons = (
+        collections.Counter(), [], [], [], [])
+    ours = url + OURS
+    for action in choose_until_the_end([
+            'hold', 'hold', 'hold', 'release', 'claim', 'pool', 'delete',
+            'show', 'cordon', 'close', 'list']):
+        name = str(uuid.uuid4())
+        hold = {**spec, 'instance_uuid': name, 'project_id': project}
+        match action:
+            case 'hold':
+                status, body = call('POST', ours, hold)
+            case 'claim' if instances:
+                status, body = call('POST', ours, {
+                    **hold, 'claim': instances.pop()})
+            case 'release' if instances:
+                status, _ = call('DELETE', f'{ours}/{instances.pop()}')
+            case 'pool':
+                status, _ = call('POST', f'{ours}/pools', {
+                    'uuid': name, 'project_id': project, 'members': 3,
+                    'request': spec})
+                pools += [name] * (status == 201)
+            case 'delete' if pools:
+                status, _ = call('DELETE', f'{ours}/pools/{pools.pop()}')
+            case 'show' if pools:
+                status, _ = call('GET', f'{ours}/pools/{pools[0]}')
+            case 'cordon' if nodes:
+                status, _ = call('POST', f'{ours}/notices', {
+                    'uuid': name, 'kind': 'maintenance',
+                    'nodes': random.sample(nodes, 1)})
+                cordons += [name] * (status == 201)
+            case 'close' if cordons:
+                status, _ = call('PATCH', f'{ours}/notices/{cordons.pop()}', [
+                    {'op': 'add', 'path': '/ends_at', 'value': 'now'}])
+            case _:
+                action = 'list'
+                status, _ = call('GET', url + random.choice((ALL, CORDONS)))
+        if action in ('hold', 'claim') and status == 201:
+            instances.append(name)
+            nodes.append(body['node_uuid'])
+        seen[action, status] += 1
+        PENDING_EVENTS.discard((action, status))
+    return seen
+
+
+def test_pools_and_cordons(ironic, api, node_class, clients):
+    PENDING_EVENTS.update([
+        ('hold', 201), ('claim', 201), ('release', 204), ('pool', 201),
+        ('delete', 204), ('cordon', 201), ('close', 200)])
+    try:
+        total = sum(clients(*(
+            (use_pools, api.url, f'project-{number % 3}',
+             {'resource_class': node_class}) for number in range(CLIENTS))),
+            collections.Counter())
+    finally:
+        for table in 'pool_nodes', 'pools', 'notices':
+            ironic.execute(f'DELETE FROM reservations_{table}')
+    assert {status for _, status in total} <= {200, 201, 204, 409, 422}, total
+    assert not PENDING_EVENTS, total
 
 
 # Adoption
@@ -362,8 +439,11 @@ def use_group(url, group, spec):
     """Join a group, leave it, and claim its members for a host."""
     seen = collections.Counter()
     instances = []
-    for action in choose_until_the_end(['join', 'join', 'claim', 'release']):
-        if action == 'release' and instances:
+    for action in choose_until_the_end(
+            ['join', 'join', 'claim', 'release', 'list']):
+        if action == 'list':
+            status, _ = call('GET', url + ALL)
+        elif action == 'release' and instances:
             status, _ = call('DELETE', f'{url}{OURS}/{instances.pop()}')
         elif action != 'release':
             status, body = call('POST', url + OURS, spec | (
@@ -390,7 +470,8 @@ def test_group_is_renewed_while_members_come_and_go(
           for _ in range(CLIENTS - 1)))
     assert set(renewals) <= {200, 404, 409}, renewals
     total = sum(seen, collections.Counter())
-    assert {status for _, status in total} <= {201, 204, 404, 409, 422}, total
+    assert {status for _, status in total} <= {
+        200, 201, 204, 404, 409, 422}, total
     for result in ('join', 201), ('claim', 201), ('release', 204):
         assert total[result], total
     check_agreement(ironic)
@@ -602,6 +683,7 @@ def edits(nodes):
 @pytest.mark.long
 def test_holds_during_all_changes_of_ironic(
         ironic, alone, audit, clients, resource_class):
+    RECORDER.clear()
     with ironic.fleet(*(
             {'resource_class': resource_class, 'shard': 'a',
              'properties': properties(0, 1000, 2)} for _ in range(6))
@@ -661,6 +743,9 @@ def test_holds_during_all_changes_of_ironic(
         for instance_uuid in remaining:
             status, _ = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
             assert status == 200
+
+        RECORDER.check(ironic.execute, [node.id for node in nodes],
+                       [ironic.log, alone.log])
 
         # All clients had success.
         assert statuses[201] and statuses[204], statuses

@@ -21,11 +21,12 @@ import requests
 import sqlalchemy as sa
 
 from tests.common import contract
+from tests.common import recording
 from tests.common import servers
 from tests.survival import limited
 
 OURS = '/v1/reservations'
-POOLS = f'{OURS}/pools'
+POOLS, NOTICES = f'{OURS}/pools', f'{OURS}/notices'
 #: Without authentication the token is ignored.
 HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest',
            'X-Auth-Token': limited.TOKEN}
@@ -67,7 +68,7 @@ class Client(threading.Thread):
     HANDS = 4
 
     #: Actions with their weights: of any kind, and on one of its holds.
-    ACTIONS = {'hold': 8, 'list': 1, 'count': 1}
+    ACTIONS = {'hold': 8, 'list': 2, 'list_notices': 2, 'count': 1}
     WITH_HOLD = {'release': 6, 'look': 2, 'repeat': 2}
 
     #: Actions that hold further nodes.
@@ -76,10 +77,10 @@ class Client(threading.Thread):
     #: Status of the response if no node is left.
     REFUSED = 422
 
-    def __init__(self, urls, spec, *, may_fail=False,
+    def __init__(self, apis, recorder, spec, *, may_fail=False,
                  leases=(None, None, 2)):
         """
-        :param urls: URLs of APIs on the same fleet; one is chosen at random.
+        :param apis: APIs on the same fleet; one is chosen at random.
         :param spec: the request spec.
         :param may_fail: whether there may be no node left.
         :param leases: seconds to choose from; None for no expiry.
@@ -89,7 +90,7 @@ class Client(threading.Thread):
         self.error = None
         #: Seconds until the slowest response.
         self.slowest = 0
-        self._urls, self._spec = urls, spec
+        self._apis, self._recorder, self._spec = apis, recorder, spec
         self._may_fail, self._leases = may_fail, leases
         self._stop_asked = threading.Event()
 
@@ -193,6 +194,9 @@ class Client(threading.Thread):
                 assert nodes.get(hold.instance_uuid) == hold.node, hold
         return nodes
 
+    def list_notices(self):
+        self._ask('GET', f'{NOTICES}?state=open&limit=1000', {200})
+
     def count(self):
         response, _ = self._ask('GET', f'{OURS}/capacity', {200},
                                 headers={'Cache-Control': 'no-cache'})
@@ -203,6 +207,18 @@ class Client(threading.Thread):
         sure = [hold for hold in self.mine if hold.is_sure(0)]
         assert free <= total - len(sure), (free, total, sure)
 
+    def _claim(self, claimable, refusals=frozenset(), **more):
+        """Claim a hold, or one of the holds of a group."""
+        [claim] = self._new(1, expires_in=None, host='compute-1', claim=(
+            claimable[0].group if len(claimable) > 1
+            else claimable[0].instance_uuid), **more)
+        now = time.time()
+        self._post(claim, refusals)
+        for source in claimable if claim.node else ():
+            if source.node == claim.node:
+                source.ends, source.is_released = now, True
+                claim.group, claim.segment = source.group, source.segment
+
     def _ask(self, method, path, statuses, headers=None, **kwargs):
         """Repeat a request until the response has one of some statuses.
 
@@ -212,10 +228,10 @@ class Client(threading.Thread):
         # Writes can be refused because of a concurrent change, reads cannot.
         refusals = {503} if method == 'GET' else {409, 503}
         while True:
-            url = random.choice(self._urls)
+            url = random.choice(self._apis).url
             try:
                 # A new connection each time, so that the worker is random.
-                response = requests.request(
+                response = self._recorder.request(
                     method, url + path, timeout=60,
                     headers={**HEADERS, **(headers or {})}, **kwargs)
             except requests.ConnectionError:
@@ -346,15 +362,7 @@ class GroupClient(Client):
             claimable = [member for member in self.mine
                          if member.group == hold.group
                          and 'host' not in member.body]
-        [claim] = self._new(1, expires_in=None, host='compute-1', claim=(
-            hold.group if len(claimable) > 1 else hold.instance_uuid))
-        claim.group = hold.group
-        now = time.time()
-        self._post(claim)
-        [source] = [member for member in claimable
-                    if member.node == claim.node]
-        source.ends, source.is_released = now, True
-        claim.segment = source.segment
+        self._claim(claimable)
 
     def tear_down(self, hold):
         """Tear a node down like a conductor, which leaves the row."""
@@ -362,33 +370,70 @@ class GroupClient(Client):
             return
         hold.ends = time.time()
         hold.is_released = hold.is_torn_down = True
-        for values in ("provision_state = 'active', reservation = 'c'",
-                       "provision_state = 'deleting', instance_uuid = NULL",
-                       "provision_state = 'available', reservation = NULL"):
-            self._fleet.persist(f'UPDATE nodes SET {values} WHERE uuid = :n',
-                                {'n': hold.node})
+        with self._recorder.release(hold.instance_uuid):
+            for values in (
+                    "provision_state = 'active', reservation = 'c'",
+                    "provision_state = 'deleting', instance_uuid = NULL",
+                    "provision_state = 'available', reservation = NULL"):
+                self._fleet.persist(
+                    f'UPDATE nodes SET {values} WHERE uuid = :n',
+                    {'n': hold.node})
 
 
 class PoolClient(Client):
-    """Also creates, changes and deletes pools of its project.
+    """Also changes pools of its project, cordons nodes, and claims holds.
 
     :param projects: iterator, whose next item is the project.
     """
 
-    ACTIONS = Client.ACTIONS | {'create': 4, 'replace': 4, 'extend': 2,
-                                'end': 3}
+    ACTIONS = Client.ACTIONS | {
+        'create': 4, 'replace': 4, 'extend': 2, 'end': 3, 'show_pool': 2,
+        'cordon': 4, 'uncordon': 4}
+    WITH_HOLD = Client.WITH_HOLD | {'claim': 2}
 
     def __init__(self, *args, projects, **kwargs):
         super().__init__(*args, may_fail=True, leases=[None], **kwargs)
         #: Nodes and, also of pools that do not exist, sizes by UUID.
         self.pools, self.sizes = {}, {}
         self.refusals = []
+        #: UUIDs of notices that are open.
+        self._cordons = []
         #: Statuses of changes of pools.
         self.results = collections.Counter()
         self._project = next(projects)
 
     def hold(self):
         super().hold(project_id=self._project)
+
+    def claim(self, hold):
+        if 'host' not in hold.body:
+            # A cordoned node cannot be claimed.
+            self._claim([hold], {409}, project_id=self._project)
+
+    def cordon(self):
+        nodes = sorted({hold.node for hold in self.holds if hold.node})
+        if nodes:
+            self._cordons.append(str(uuid.uuid4()))
+            self._ask('POST', NOTICES, {200, 201}, json={
+                'uuid': self._cordons[-1], 'kind': 'maintenance',
+                'nodes': random.sample(nodes, min(2, len(nodes)))})
+            # A hold of what is still free would now break the cordon.
+            self.list()
+
+    def uncordon(self):
+        if self._cordons:
+            # A repeat is refused if the notice is closed.
+            response, losses = self._ask(
+                'PATCH', f'{NOTICES}/{self._cordons.pop(0)}', {200, 409},
+                json=[{'op': 'add', 'path': '/ends_at', 'value': 'now'}])
+            assert response.status_code == 200 or losses, response.text
+
+    def show_pool(self):
+        """Show a pool of any project, which its client may delete."""
+        response, _ = self._ask('GET', POOLS, {200})
+        pools = response.json()['pools']
+        for pool in random.sample(pools, min(1, len(pools))):
+            self._ask('GET', f'{POOLS}/{pool["uuid"]}', {200, 404})
 
     def create(self):
         """Create a pool of all nodes that it requests, or none."""
@@ -401,6 +446,7 @@ class PoolClient(Client):
             self.refusals.append(pool)
         else:
             self.pools[pool] = read_nodes(response)
+            self.list()
 
     def replace(self):
         for pool, nodes in self._choose():
@@ -451,8 +497,10 @@ class Crowd:
     At its end all of them have stopped and know which nodes they hold.
     """
 
-    def __init__(self, urls, spec, size=8, kind=Client, **kwargs):
-        self.clients = [kind(urls, spec, **kwargs) for _ in range(size)]
+    def __init__(self, apis, spec, size=8, kind=Client, **kwargs):
+        self.apis, self.recorder = apis, recording.Recorder()
+        self.clients = [kind(apis, self.recorder, spec, **kwargs)
+                        for _ in range(size)]
 
     def __enter__(self):
         for client in self.clients:
@@ -544,20 +592,25 @@ def work_with_groups(crowd, fleet, seconds, act=lambda: None):
         # Wait until there were too few nodes, also on a slow machine.
         servers.wait(lambda: crowd.check() or all(
             crowd.seen[status] for status in (201, 204, 422)), 'all statuses')
-    fleet.check(crowd.holds)
+    fleet.check(crowd)
     fleet.check_groups(crowd)
 
 
-def at_once(urls, *calls):
+#: Lists of all reservations and notices.
+LISTS = f'{OURS}?limit=1000', f'{NOTICES}?state=open&limit=1000'
+
+
+def at_once(urls, *calls, request=requests.request):
     """Make calls at the same moment, and return the responses.
 
     :param calls: arguments of requests.request, with a path.
+    :param request: what sends them.
     """
     barrier = threading.Barrier(len(calls))
 
     def call(number, method, path, **kwargs):
         barrier.wait(60)
-        response = requests.request(
+        response = request(
             method, urls[number % len(urls)] + path, headers=HEADERS,
             timeout=60, **kwargs)
         contract.check(response, (200, 201, 204, 404, 409, 422, 503))
@@ -622,13 +675,13 @@ def cordon_racks(urls, fleet, spec, seconds):
     """
     results, end = collections.Counter(), time.monotonic() + seconds
     while not (results['taken'] and results['kept']) or time.monotonic() < end:
-        fleet.execute('DELETE FROM reservations_notices')
+        recorder = recording.Recorder()
         fleet.fill(36, racks=6)
         rack = f'r{random.randrange(6)}'
         group = str(uuid.uuid4())
         [response] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
             'uuid': group, 'members': 6, 'policy': 'spread', 'by': BY,
-            'request': spec}}))
+            'request': spec}}), request=recorder.request)
         assert response.status_code == 201, response.text
         before = fleet.takings(rack)
         requests_ = [
@@ -639,22 +692,28 @@ def cordon_racks(urls, fleet, spec, seconds):
               for _ in range(4)),
             *(('POST', OURS, {'json': {
                 **spec, 'claim': group, 'host': f'compute-{number}'}})
-              for number in range(6))]
+              for number in range(6)),
+            *(('GET', path, {}) for path in LISTS)]
         random.shuffle(requests_)
 
-        def cordon(rack=rack):
+        def cordon(rack=rack, recorder=recorder):
             """Return the takings of the rack after the response."""
             time.sleep(random.uniform(0, 0.3))
             [response] = at_once(
-                random.sample(urls, 1), ('POST', f'{OURS}/notices', {'json': {
-                    'kind': 'maintenance', 'by': {BY: rack}}}))
+                random.sample(urls, 1), ('POST', NOTICES, {'json': {
+                    'uuid': str(uuid.uuid4()), 'kind': 'maintenance',
+                    'by': {BY: rack}}}), request=recorder.request)
             assert response.status_code == 201, response.text
+            at_once(urls, ('GET', LISTS[0], {}), request=recorder.request)
             return fleet.takings(rack)
 
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
             cordoning = executor.submit(cordon)
-            at_once(urls, *requests_)
+            at_once(urls, *requests_, request=recorder.request)
             takings = cordoning.result()
+        at_once(urls, *(('GET', path, {}) for path in LISTS),
+                request=recorder.request)
+        fleet.check_history(recorder)
         assert fleet.takings(rack) == takings
         taken = len(takings - before)
         results['taken'] += taken
@@ -691,13 +750,13 @@ def hold_groups_at_once(urls, fleet, spec):
 
 # Pools of one rack
 
-def work_with_pools(urls, fleet, spec, seconds, act=lambda: None):
+def work_with_pools(apis, fleet, spec, seconds, act=lambda: None):
     """Let 16 clients of three projects hold nodes, and change pools.
 
     :returns: the crowd.
     """
     fleet.fill(72)
-    crowd = Crowd(urls, spec, 16, PoolClient,
+    crowd = Crowd(apis, spec, 16, PoolClient,
                   projects=itertools.cycle(('east', 'west', 'north')))
 
     def look():
@@ -713,7 +772,7 @@ def work_with_pools(urls, fleet, spec, seconds, act=lambda: None):
             count(*result) for result in (
                 ('create', 201), ('create', 422), ('replace', 200),
                 ('extend', 200), ('end', 204))), 'all results')
-    fleet.check(crowd.holds)
+    fleet.check(crowd)
     fleet.check_pools(crowd)
     assert fleet.pools() == {pool: nodes for client in crowd.clients
                              for pool, nodes in client.pools.items()}
@@ -730,14 +789,17 @@ def pool_against_holds(urls, fleet, spec, seconds, size=72):
     end = time.monotonic() + seconds
     while not (results[201] and results[422]) or time.monotonic() < end:
         fleet.fill(size)
+        recorder = recording.Recorder()
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
             creation = executor.submit(at_once, urls, ('POST', POOLS, {
                 'json': {'project_id': 'east', 'members': size,
-                         'request': spec}}))
+                         'request': spec}}), request=recorder.request)
             time.sleep(delay)
             holds = at_once(urls, *(('POST', OURS, {'json': {
-                **spec, 'project_id': 'west'}}) for _ in range(size)))
+                **spec, 'project_id': 'west'}}) for _ in range(size)),
+                ('GET', LISTS[0], {}), request=recorder.request)
             [pool] = creation.result()
+        fleet.check_history(recorder)
         results[pool.status_code] += 1
         delay *= 0.7 if pool.status_code == 201 else 1.4
         assert [len(nodes) for nodes in fleet.pools().values()] == (
@@ -799,7 +861,7 @@ class Fleet:
     def fill(self, size, racks=1, **columns):
         """Replace all nodes by free ones, evenly distributed over racks."""
         for table in ('reservations', 'reservations_groups',
-                      'reservations_history', 'nodes',
+                      'reservations_history', 'reservations_notices', 'nodes',
                       'reservations_pool_nodes', 'reservations_pools'):
             self.execute(f'DELETE FROM {table}')
         if not sa.inspect(self.engine).has_table('audit'):
@@ -952,7 +1014,19 @@ class Fleet:
         self.holds(lambda: {hold.instance_uuid for hold in crowd.holds
                             if hold.is_torn_down})
 
-    def check(self, holds):
+    def check(self, crowd):
+        """Compare all that a crowd knows with the database; return its nodes.
+        """
+        nodes = self.check_holds(crowd.holds)
+        self.check_history(crowd.recorder, crowd.apis)
+        return nodes
+
+    def check_history(self, recorder, apis=()):
+        """Check the calls on the nodes, and the notifications of APIs."""
+        nodes = [node for node, in self.execute('SELECT uuid FROM nodes')]
+        recorder.check(self.execute, nodes, [api.log for api in apis])
+
+    def check_holds(self, holds):
         """Compare all holds of clients with the database.
 
         :param holds: all holds that were ever requested.

@@ -32,7 +32,9 @@ def conf_file(tmp_path_factory):
         return services.write_conf(
             tmp_path_factory.mktemp('api') / 'ironic.conf', {
                 'DEFAULT': {**services.FAKE_HARDWARE,
-                            'auth_strategy': auth_strategy},
+                            'auth_strategy': auth_strategy,
+                            'notification_level': 'info'},
+                'oslo_messaging_notifications': {'driver': 'log'},
                 'healthcheck': {'enabled': True, 'backends': 'reservations'},
                 'database': {'connection': database_url, **options},
                 **(config or {})})

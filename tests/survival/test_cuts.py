@@ -301,7 +301,7 @@ def test_a_thousand_cuts(server, start_api, seconds):
 
     fleet.fill(30, racks=6)
     with proxies.proxy(url, decide) as proxy, start_api(proxy.url, 8) as api:
-        crowd = clients.Crowd([api.url], SPEC, kind=Adopter, fleet=fleet,
+        crowd = clients.Crowd([api], SPEC, kind=Adopter, fleet=fleet,
                               policies=clients.make_policies())
 
         def look():

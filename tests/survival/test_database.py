@@ -68,11 +68,11 @@ def test_server_is_killed(mortal, start_api, seconds):
                     assert answer.status_code == 200
             crowd.work(1)
 
-        crowd = clients.Crowd([api.url], SPEC)
+        crowd = clients.Crowd([api], SPEC)
         with crowd:
             crowd.work(1)
             crowd.work(seconds, kill)
-        fleet.check(crowd.holds)
+        fleet.check(crowd)
         assert workers(api) == before
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
 
@@ -103,10 +103,10 @@ def test_connections_are_cut_at_commit(mariadb, fleet, start_api, seconds):
     fleet.fill(40)
     with proxies.proxy(mariadb.url, cut_at_commit) as proxy, \
             start_api(proxy.url, PROCESSES) as api:
-        crowd = clients.Crowd([api.url], SPEC)
+        crowd = clients.Crowd([api], SPEC)
         with crowd:
             crowd.work(seconds)
-        fleet.check(crowd.holds)
+        fleet.check(crowd)
     assert proxy.seen[proxies.UNHEARD] and proxy.seen[proxies.UNANSWERED]
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
     # No client has noticed.
@@ -194,7 +194,11 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
     url, fleet, set_writable = writable
     with start_api(url, PROCESSES) as api:
         before = workers(api)
-        reservation = call('POST', api, body=SPEC).json()
+        crowd = clients.Crowd([api], SPEC)
+        [response] = clients.at_once(
+            [api.url], ('POST', clients.OURS, {'json': SPEC}),
+            request=crowd.recorder.request)
+        reservation = response.json()
         path = f'/{reservation["instance_uuid"]}'
         writes = (('POST', '', SPEC), ('DELETE', path, None),
                   ('POST', '/groups', {'uuid': str(uuid.uuid4()),
@@ -210,11 +214,11 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
             assert healthy(api)
             crowd.work(0.5)
 
-        crowd = clients.Crowd([api.url], SPEC)
         with crowd:
             crowd.work(seconds, pause)
+        fleet.check_history(crowd.recorder, crowd.apis)
         assert call('DELETE', api, path).status_code == 204
-        fleet.check([*crowd.holds, clients.Hold(
+        fleet.check_holds([*crowd.holds, clients.Hold(
             reservation['instance_uuid'], {'expires_in': None},
             reservation['node_uuid'],
             confirmed_at=0, ends=0,
@@ -310,9 +314,9 @@ def jumping(clock):
 def test_clock_jumps_under_load(jumping, seconds):
     api, fleet, set_clock = jumping
     fleet.fill(60)
-    crowd = clients.Crowd([api.url], SPEC, may_fail=True, leases=[None])
-    crowd.clients += [Unsure([api.url], SPEC, may_fail=True, leases=[3600])
-                      for _ in range(4)]
+    crowd = clients.Crowd([api], SPEC, may_fail=True, leases=[None])
+    crowd.clients += [Unsure([api], crowd.recorder, SPEC, may_fail=True,
+                             leases=[3600]) for _ in range(4)]
     def find_expired():
         """Return the instances that lost nodes without a release."""
         rows = fleet.execute('SELECT held_before FROM audit '
@@ -330,7 +334,7 @@ def test_clock_jumps_under_load(jumping, seconds):
         # a slow machine.
         servers.wait(lambda: crowd.check() or jump() or find_expired(),
                      'an expiry')
-    fleet.check(crowd.holds)
+    fleet.check_holds(crowd.holds)
 
 
 def test_clock_is_set_back(jumping):

@@ -88,8 +88,10 @@ def conflicts(galera):
                for name in ('local_cert_failures', 'local_bf_aborts'))
 
 
-def agree(galera, holds):
-    nodes, *others = [fleet.check(holds) for fleet in galera.fleets]
+def agree(galera, crowd):
+    nodes, *others = [fleet.check_holds(crowd.holds)
+                      for fleet in galera.fleets]
+    galera.fleets[0].check(crowd)
     assert others == [nodes] * len(others)
 
 
@@ -97,12 +99,12 @@ def agree(galera, holds):
 
 def test_writers_on_all_members(galera, apis, fleet, seconds):
     before = conflicts(galera)
-    crowd = clients.Crowd(urls(apis), SPEC)
+    crowd = clients.Crowd(apis, SPEC)
     with crowd:
         crowd.work(seconds)
         # The test needs conflicts.
         servers.wait(lambda: conflicts(galera) > before, 'a conflict')
-    agree(galera, crowd.holds)
+    agree(galera, crowd)
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
 
 
@@ -192,11 +194,11 @@ def racks(galera):
 
 def test_groups_on_all_members(galera, apis, racks, seconds):
     before = conflicts(galera)
-    crowd = clients.Crowd(urls(apis), SPEC, kind=clients.GroupClient,
+    crowd = clients.Crowd(apis, SPEC, kind=clients.GroupClient,
                           fleet=racks, policies=clients.make_policies())
     clients.work_with_groups(crowd, racks, seconds, lambda: servers.wait(
         lambda: conflicts(galera) > before, 'a conflict'))
-    agree(galera, crowd.holds)
+    agree(galera, crowd)
     assert not crowd.seen[503], crowd.seen
 
 
@@ -223,9 +225,9 @@ def test_racks_are_cordoned(galera, apis, racks, seconds):
 def test_pools_of_one_rack(galera, apis, seconds):
     before = conflicts(galera)
     crowd = clients.work_with_pools(
-        urls(apis), galera.fleets[0], SPEC, seconds)
+        apis, galera.fleets[0], SPEC, seconds)
     print(f'{conflicts(galera) - before} conflicts', crowd.seen)
-    agree(galera, crowd.holds)
+    agree(galera, crowd)
     pools, *others = [fleet.pools() for fleet in galera.fleets]
     assert others == [pools] * 2
 
@@ -374,7 +376,7 @@ def test_nodes_are_edited_on_another_member(galera, apis, seconds):
     with concurrent.futures.ThreadPoolExecutor() as executor:
         edits = [executor.submit(edit, member, stop)
                  for member in galera.members[1:]]
-        crowd = clients.Crowd([apis[0].url], SPEC, may_fail=True,
+        crowd = clients.Crowd([apis[0]], SPEC, may_fail=True,
                               leases=[None])
         try:
             with crowd:
@@ -383,7 +385,7 @@ def test_nodes_are_edited_on_another_member(galera, apis, seconds):
                              'a conflict')
         finally:
             stop.set()
-    agree(galera, crowd.holds)
+    agree(galera, crowd)
     rows = fleet.execute('SELECT properties FROM audit '
                          'WHERE held IS NOT NULL')
     assert rows
@@ -500,7 +502,7 @@ class Claimer(clients.GroupClient):
 
 
 def make_crowd(apis, kind):
-    return clients.Crowd(urls(apis), SPEC, kind=kind, leases=[None],
+    return clients.Crowd(apis, SPEC, kind=kind, leases=[None],
                          fleet=None, policies=clients.make_policies())
 
 
@@ -521,7 +523,7 @@ def kind_apis(request, kind):
 
 
 def check_end(galera, apis, crowd, kind):
-    agree(galera, crowd.holds)
+    agree(galera, crowd)
     if kind is Limited:
         check_limit(apis, crowd.holds)
         assert crowd.seen[403], crowd.seen

@@ -39,7 +39,7 @@ on_mariadb = pytest.mark.parametrize('database_url', [
 
 
 def crowd_with_groups(api, fleet):
-    return clients.Crowd([api.url], SPEC, kind=clients.GroupClient,
+    return clients.Crowd([api], SPEC, kind=clients.GroupClient,
                          fleet=fleet, policies=clients.make_policies())
 
 
@@ -83,7 +83,7 @@ def deadlocks(fleet):
 @on_mariadb
 @pytest.mark.usefixtures('deadlocks')
 def test_pools_of_one_rack(fleet, api, seconds):
-    clients.work_with_pools([api.url], fleet, SPEC, seconds)
+    clients.work_with_pools([api], fleet, SPEC, seconds)
 
 
 @on_mariadb
@@ -135,10 +135,10 @@ def kill(slow, api):
 
 def test_workers_are_killed(fleet, api, kill, seconds):
     fleet.fill(40)
-    crowd = clients.Crowd([api.url], SPEC)
+    crowd = clients.Crowd([api], SPEC)
     with crowd:
         crowd.work(seconds, kill)
-    fleet.check(crowd.holds)
+    fleet.check(crowd)
     assert crowd.seen['lost'] and crowd.seen[201], crowd.seen
 
 
@@ -150,7 +150,7 @@ def test_workers_are_killed_during_groups(racks, api, kill, seconds):
 
 @on_mariadb
 def test_workers_are_killed_during_pools(fleet, api, kill, seconds):
-    crowd = clients.work_with_pools([api.url], fleet, SPEC, seconds, kill)
+    crowd = clients.work_with_pools([api], fleet, SPEC, seconds, kill)
     assert crowd.seen['lost'], crowd.seen
 
 
@@ -199,7 +199,7 @@ def test_worker_is_stopped_while_it_cordons_a_rack(
                   "'2048') WHERE properties NOT LIKE '%rack:r0,%'")
     sleeping = ('SELECT id FROM information_schema.processlist '
                 "WHERE state = 'User sleep'")
-    crowd = clients.Crowd([api.url], SPEC)
+    crowd = clients.Crowd([api], SPEC)
     # The first request of a worker takes longer.
     clients.at_once([api.url], *[
         ('GET', f'{clients.OURS}/capacity', {})] * 4 * PROCESSES)
@@ -228,5 +228,5 @@ def test_worker_is_stopped_while_it_cordons_a_rack(
     assert response.status_code == 201
     assert len(response.json()['notices']) == 40
     assert crowd.seen[201] and not crowd.seen[503], crowd.seen
-    fleet.check(crowd.holds)
+    fleet.check(crowd)
     assert not fleet.takings('r0')

@@ -39,13 +39,13 @@ def test_next_version(fleet, database_url, migrate, start_api):
     """No response is lost or a 503, by old and by new workers."""
     fleet.fill(100, racks=6)
     with contextlib.ExitStack() as stack:
-        urls = []
-        crowd = clients.Crowd(urls, SPEC, kind=clients.GroupClient,
+        apis = []
+        crowd = clients.Crowd(apis, SPEC, kind=clients.GroupClient,
                               size=4, fleet=fleet,
                               policies=clients.make_policies())
 
         def start():
-            urls.append(stack.enter_context(start_api(database_url)).url)
+            apis.append(stack.enter_context(start_api(database_url)))
 
         def migrate_under_load(*args):
             crowd.work_during(functools.partial(migrate, *args))
@@ -61,7 +61,7 @@ def test_next_version(fleet, database_url, migrate, start_api):
             assert 'note' not in columns(fleet)
             migrate_under_load(command.upgrade, 'next')
             migrate_under_load(command.downgrade, '-1')
-        fleet.check(crowd.holds)
+        fleet.check(crowd)
         fleet.check_groups(crowd)
     seen = crowd.seen
     assert not seen['lost'] and not seen[503] and seen[204], seen
