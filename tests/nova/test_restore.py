@@ -120,7 +120,7 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
 
     def do_to_each(self, command, nodes):
         """Run a command of the page with all nodes, as xargs does."""
-        self.assertIn(f' $ xargs -P 4 -n 50 {command} < nodes\n', PAGE)
+        self.assertIn(f' $ xargs -P 4 -n 250 {command} < nodes\n', PAGE)
         self.run_command(' '.join([command, *nodes]))
 
     def run_command(self, command, status=0):
