@@ -10,6 +10,7 @@ from typing import Any
 
 from alembic import command
 from alembic import config as alembic_config
+from alembic import script
 import alembic.util
 from oslo_config import cfg
 from oslo_db import exception as db_exc
@@ -140,6 +141,17 @@ def check_release(connection: sa.Connection) -> None:
             f'and history are lost.')
 
 
+def find_later(connection: sa.Connection) -> str | None:
+    """Return the revision of our tables, if a later release has made them.
+
+    This release works with them, see "Go back" in the upgrade guide.
+    """
+    ours = {item.revision for item in script.ScriptDirectory.from_config(
+        make_config(connection)).walk_revisions()}
+    _, revisions = _read_state(connection)
+    return next((item for item in revisions if item not in ours), None)
+
+
 def _report_step(step: Any, **_kwargs: Any) -> None:
     """Print the revision that a migration has reached."""
     print(f'{step.up_revision.revision}: {step.up_revision.doc}',
@@ -169,6 +181,10 @@ def upgrade(connection: sa.Connection, options: Any) -> None:
         if the tables are older than 1.0.0.
     """
     check_release(connection)
+    if later := find_later(connection):
+        print('nothing to do: a later release has made our tables, at '
+              + later)
+        return
     config = make_config(connection)
     config.attributes['on_version_apply'] = [_check_step]
     # Show progress, because the tables of a large fleet take a while.

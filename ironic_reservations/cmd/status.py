@@ -87,6 +87,9 @@ class Checks(upgradecheck.UpgradeCommands):
         """Check that our tables are at the newest revision."""
         with engine.create_engine().connect() as connection:
             dbsync.check_release(connection)
+            if later := dbsync.find_later(connection):
+                return _warning(f'a later release has made our tables, at '
+                                f'{later}: this one works with them')
             newest = script.ScriptDirectory.from_config(
                 dbsync.make_config(connection)).get_current_head()
             current = runtime.migration.MigrationContext.configure(

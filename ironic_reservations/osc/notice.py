@@ -426,8 +426,12 @@ class UncordonNode(commands.EachCommand):
             raise exceptions.CommandError(self._explain(ident, auth))
         for row in rows:
             _close(self, args, row['uuid'], row['node_uuid'], auth)
-        return f'node {ident}, closed notice{"s" * (len(rows) > 1)} ' + (
-            ', '.join(row['uuid'] for row in rows))
+        others = self._find_cordons(ident, 'planned', auth)
+        return (f'node {ident}, closed notice{"s" * (len(rows) > 1)} '
+                + ', '.join(row['uuid'] for row in rows)
+                + ('; planned: ' if others else '')
+                + ', '.join(f'{row["uuid"]} from {row["starts_at"]}'
+                            for row in others))
 
     def _find_cordons(self, node: str, state: str,
                       auth: Any) -> list[client.Data]:

@@ -92,9 +92,11 @@ def test_all_cordons_of_a_node_end(ironic, nodes, cli):
         get_output(cli('cordon', 'nt-0', '--starts-at', '1h', '--uuid',
                        UNKNOWN))
     first, second, *others = get_notices(ironic, node='nt-0')
+    [start] = (row['starts_at'] for row in others if row['uuid'] == UNKNOWN)
     output, error = get_failure(cli('uncordon', 'nt-1', 'nt-0'))
     assert output == (f'Uncordoned node nt-0, closed notices '
-                      f'{first["uuid"]}, {second["uuid"]}\n')
+                      f'{first["uuid"]}, {second["uuid"]}; planned: {UNKNOWN} '
+                      f'from {start}\n')
     assert error == 'nt-1: It has no open cordon.\n'
     assert get_notices(ironic, node='nt-0')[2:] == others
     # A planned cordon is named with the command that ends it.

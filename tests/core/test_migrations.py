@@ -212,6 +212,19 @@ def test_concurrent_upgrades(next_release, revision):
     assert_revision(next_release)
 
 
+def test_tables_of_a_later_release(next_release):
+    """After the way back, this release leaves them as they are."""
+    migrate(next_release, 'head')
+    before = read_schema(next_release, models.Base.metadata.tables)
+    assert next_release.run('ironic-reservations-dbsync', 'upgrade').endswith(
+        'nothing to do: a later release has made our tables, at next\n')
+    output = next_release.run('ironic-reservations-status', 'upgrade', 'check',
+                              status=1)
+    assert re.search(r'Database revision +\|\n\| Result: Warning', output)
+    assert read_schema(next_release, models.Base.metadata.tables) == before
+    assert_revision(next_release)
+
+
 def assert_revision(database):
     with database.engine.connect() as connection:
         assert connection.execute(sa.text(
