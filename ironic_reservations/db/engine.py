@@ -144,24 +144,22 @@ def _acquire_connection() -> sa.Connection:
                 raise
 
 
+# Errors of MariaDB because another transaction has changed a row: "Record has
+# changed since last read", at REPEATABLE READ, which a proxy may enforce, with
+# innodb_snapshot_isolation, its default since 11.8 (newer versions of oslo.db
+# convert it to a deadlock); and "Can't find record", from a SELECT that groups
+# or sorts, and then reads by its position a row that has been removed.
+_CHANGED_ROWS = {1020, 1032}
+
+
 def is_conflict(error: Exception) -> bool:
     """Return whether a transaction was aborted because of a concurrent one."""
     return (isinstance(error, db_exc.DBDeadlock)
-            or _is_snapshot_conflict(error)
+            or get_error_number(error) in _CHANGED_ROWS
             # SQLite, when another process writes for longer than the busy
             # timeout.
             or isinstance(error, (db_exc.DBError, sa.exc.OperationalError))
             and 'database is locked' in str(error))
-
-
-def _is_snapshot_conflict(error: BaseException) -> bool:
-    """Return whether a row has changed since the transaction's first read.
-
-    MariaDB reports that at REPEATABLE READ, which a proxy may enforce, with
-    innodb_snapshot_isolation, its default since 11.8: "Record has changed
-    since last read". Newer versions of oslo.db convert it to a deadlock.
-    """
-    return get_error_number(error) == 1020
 
 
 def get_error_number(error: BaseException | None) -> object:

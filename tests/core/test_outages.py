@@ -107,6 +107,23 @@ def test_row_that_changes_before_it_is_written(snapshots, fleet):
     assert names == [None, 'a'] and fleet[node_id].name == 'b'
 
 
+@pytest.mark.on('mariadb')
+def test_row_that_vanishes_while_it_is_read(fleet):
+    """The server's error occurs by chance, so the statement raises it."""
+    attempts = []
+
+    @engine.retry
+    def read():
+        with engine.transaction() as connection:
+            attempts.append(connection)
+            if len(attempts) == 1:
+                connection.exec_driver_sql(
+                    "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1032")
+
+    read()
+    assert len(attempts) == 2
+
+
 def test_commit_is_lost_and_another_releases(fleet):
     """The retry does not find the reservation, and creates it again."""
     fleet.add({}, {})
