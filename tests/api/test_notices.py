@@ -55,6 +55,12 @@ def set_time(ironic, column, seconds=0):
                    + ironic.clock(seconds))
 
 
+def assert_soon(first, second):
+    """Check that a time follows another one within a minute."""
+    first, second = map(datetime.datetime.fromisoformat, (first, second))
+    assert 0 <= (second - first).total_seconds() < 60
+
+
 def count(ironic, node_class):
     row, = ironic.capacity(resource_class=node_class, by='resource_class')
     return row
@@ -66,11 +72,13 @@ def test_notice(ironic, nodes):
     assert notice == {
         'uuid': notice['uuid'], 'kind': 'maintenance', 'cordon': True,
         'state': 'open', 'node_uuid': nodes[0].id, 'node_name': nodes[0].name,
-        'overdue': False, 'starts_at': notice['created_at'], 'due_at': None,
+        'overdue': False, 'starts_at': notice['starts_at'], 'due_at': None,
         'latest_start': None, 'scheduled_at': None, 'ends_at': None,
         'category': 'gpu', 'description': 'Replace a fan', 'ticket': 'RMA-1',
         'action': None, 'project_id': None, 'created_by': None,
         'created_at': notice['created_at'], 'updated_at': None}
+    # The clock may go on between them.
+    assert_soon(notice['starts_at'], notice['created_at'])
     assert get(ironic, uuid=notice['uuid'].upper()) == [notice]
 
 

@@ -77,7 +77,7 @@ def test_broken_machine(tenant):
     assert (notice['state'], notice['cordon'], notice['project_id']) == (
         'open', True, tenant.projects['a'])
     assert [notice[name] for name in NAMES] == [
-        notice['created_at'], None, None, None]
+        notice['starts_at'], None, None, None]
     tenant.call('a-reader', 200, 'GET',
                 f'{OURS}/{tenant.server["instance_uuid"]}')
     assert see(tenant) == see(tenant, 'a-reader') == see(
