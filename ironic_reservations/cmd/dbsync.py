@@ -123,10 +123,12 @@ def drop(connection: sa.Connection, options: Any) -> int:
     return 0
 
 
-def check_release(connection: sa.Connection) -> None:
-    """Check that our tables, if there are any, can be upgraded.
+def check_release(connection: sa.Connection) -> str | None:
+    """Check that our tables, if there are any, are not older than 1.0.0.
 
-    :raises: Conflict if they are older than 1.0.0.
+    :returns: their revision, if a later release has made them. This one works
+        with them, see "Go back" in the upgrade guide.
+    :raises: Conflict if they are older.
     """
     _, revisions = _read_state(connection)
     if not _UNRELEASED.isdisjoint(revisions):
@@ -139,16 +141,8 @@ def check_release(connection: sa.Connection) -> None:
             f'"openstack baremetal reservation audit --repair", which '
             f'reserves the machines of servers again. Groups, pools, notices '
             f'and history are lost.')
-
-
-def find_later(connection: sa.Connection) -> str | None:
-    """Return the revision of our tables, if a later release has made them.
-
-    This release works with them, see "Go back" in the upgrade guide.
-    """
     ours = {item.revision for item in script.ScriptDirectory.from_config(
         make_config(connection)).walk_revisions()}
-    _, revisions = _read_state(connection)
     return next((item for item in revisions if item not in ours), None)
 
 
@@ -180,8 +174,7 @@ def upgrade(connection: sa.Connection, options: Any) -> None:
     :raises: Conflict if other processes are still upgrading in the end, or
         if the tables are older than 1.0.0.
     """
-    check_release(connection)
-    if later := find_later(connection):
+    if later := check_release(connection):
         print('nothing to do: a later release has made our tables, at '
               + later)
         return

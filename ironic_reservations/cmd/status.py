@@ -86,8 +86,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def _revision(self) -> upgradecheck.Result:
         """Check that our tables are at the newest revision."""
         with engine.create_engine().connect() as connection:
-            dbsync.check_release(connection)
-            if later := dbsync.find_later(connection):
+            if later := dbsync.check_release(connection):
                 return _warning(f'a later release has made our tables, at '
                                 f'{later}: this one works with them')
             newest = script.ScriptDirectory.from_config(
