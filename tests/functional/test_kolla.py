@@ -8,6 +8,8 @@ import collections
 import json
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import uuid
@@ -155,6 +157,31 @@ def test_bootstrap_container_creates_our_tables(start, database, tmp_path):
     assert counts.exists()
     assert start() == 'started\n'
     assert not counts.exists()
+
+
+def test_failed_backup_keeps_the_last_one(tmp_path):
+    """The unit runs as systemd runs it, with a program in place of Docker."""
+    path = RECORD.parents[2] / (
+        'doc/source/examples/kolla/ironic-reservations-backup.service')
+    [line] = re.findall('ExecStart=(.*)', path.read_text())
+    line = line.replace('/var/backups', str(tmp_path))
+    docker = tmp_path / 'docker'
+    docker.write_text('#!/bin/sh\necho "$@"\ntest "$MYSQL_PWD" = right\n')
+    docker.chmod(0o755)
+
+    def run(password):
+        return subprocess.run(
+            shlex.split(line.replace('$$', '$').replace('%%', '%')),
+            env={'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+                 'MYSQL_PWD': password}, check=False).returncode
+
+    assert run('right') == 0
+    [backup] = tmp_path.glob('ironic-[1-7].sql')
+    assert backup.read_text().startswith(
+        'exec --env MYSQL_PWD mariadb mariadb-dump ')
+    backup.write_text('the last one')
+    assert run('wrong') == 1
+    assert backup.read_text() == 'the last one'
 
 
 @pytest.fixture(scope='module')
