@@ -50,8 +50,8 @@ from tools import services
 SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 
 #: Steps for each fleet.
-STEPS = ('first', 'few', 'many', 'used_up', 'none', 'capacity', 'taken',
-         'pools', 'groups')
+STEPS = ('first', 'few', 'many', 'at_once', 'flushed', 'used_up', 'none',
+         'capacity', 'taken', 'pools', 'groups')
 
 GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 64, soft-pack',
           'eight holds in a group, soft-pack')
@@ -61,6 +61,12 @@ POOLED, PROJECTS = (0, 0.01, 0.5), ('project of the pool', 'another project')
 
 #: Number of comparisons of several holds with one group, per round.
 PAIRS = 8
+
+#: Number of times, per round, that holds are requested at once.
+STARTS = 20
+
+#: Values of ``innodb_flush_log_at_trx_commit``, the default first.
+FLUSHES = 1, 2, 0
 
 #: Seconds of processor time of each worker before a measurement.
 WARM = 0.5
@@ -195,6 +201,28 @@ class Measures:
         self._tell(f'{name}, CPU of clients', result.cpu)
         fleet.free_all(self._url)
 
+    def at_once(self):
+        """Clients request one hold each, at the same moment."""
+        for number, name in (1, 'one hold'), (5, 'five holds at once'):
+            results = [self._run(self._holding(), 1, number)
+                       for _ in range(STARTS)]
+            self._tell(f'{name}, average', 1000 * statistics.mean(
+                sum((result.durations for result in results), [])))
+            self._tell(f'{name}, slowest',
+                       max(result.worst for result in results))
+
+    def flushed(self):
+        """The database flushes its log at each COMMIT, or every second."""
+        for value in random.sample(FLUSHES, len(FLUSHES)):
+            fleet.execute(self._url, 'SET GLOBAL '
+                          f'innodb_flush_log_at_trx_commit = {value}')
+            self._tell(f'hold, {value}',
+                       self._run(self._holding(), self._times).median)
+            self._tell(f'hold rate, {value}', self._run(
+                self._holding(), min(400, self.size // 40),
+                clients.MANY).rate)
+        self.reset()
+
     def taken(self):
         """Nodes are rare: one in 1,000, and at least one of each profile.
 
@@ -233,10 +261,11 @@ class Measures:
             self.reset()
 
     def reset(self):
-        """Release all nodes, and delete the pool."""
+        """Release all nodes, delete the pool, and flush each COMMIT."""
         fleet.free_all(self._url)
         fleet.execute(self._url, 'DELETE FROM reservations_pool_nodes',
-                      'DELETE FROM reservations_pools')
+                      'DELETE FROM reservations_pools',
+                      'SET GLOBAL innodb_flush_log_at_trx_commit = 1')
 
     def used_up(self):
         """The nodes that fit best are taken; larger ones are left."""
@@ -404,6 +433,14 @@ def show(output, note, sizes, figures):
                    'hold, 99.9 % of the nodes taken'), 'floor'))
     show_table('rates', 'Eight clients: calls per second', 0, dict.fromkeys(
         ('bare floor rate', 'floor rate', 'hold rate')))
+    show_table('at-once', 'Holds at once: milliseconds', 1, dict.fromkeys(
+        f'{name}, {what}' for name in ('one hold', 'five holds at once')
+        for what in ('average', 'slowest')))
+    show_table(
+        'flushed', 'By innodb_flush_log_at_trx_commit: milliseconds with one '
+        'client, holds per second with eight (times the default)', 1,
+        {f'{name}, {value}': f'{name}, {FLUSHES[0]}'
+         for name in ('hold', 'hold rate') for value in FLUSHES})
     # In a hold, the worker does the work of a client of the bare database.
     show_table(
         'processors',
