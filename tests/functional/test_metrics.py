@@ -454,19 +454,20 @@ def test_host_lease(ironic, server, activity):
 def test_missing_table(ironic, exporter, server):
     ironic.execute('RENAME TABLE reservations TO away')
     try:
-        wait_for(lambda: 'instance' in alerts(server).get('Blind', {}))
+        wait_for(lambda: 'Blind' in alerts(server)
+                 and 'instance' in alerts(server).get('ExporterDown', {}))
         assert exporter.value('up') == 0
         assert not any('nodes' in key[0] for key in exporter.samples())
     finally:
         ironic.execute('RENAME TABLE away TO reservations')
-    wait_for(lambda: 'Blind' not in alerts(server))
+    wait_for(lambda: not {'Blind', 'ExporterDown'} & alerts(server).keys())
 
 
 def test_exporter_is_stopped(server, exporter):
     """This is the last test, because the exporter is not restarted."""
     exporter.process.terminate()
     assert exporter.process.wait(10) == 0
-    wait_for(lambda: 'Blind' in alerts(server))
+    wait_for(lambda: {'Blind', 'ExporterDown'} <= alerts(server).keys())
 
 
 # promtool
