@@ -177,7 +177,9 @@ class Capacity(_Form):
             ('resource_class', _('Resource class')),
             *((f'capability:{name}', name) for name in capabilities),
             ('conductor_group', _('Conductor group')), ('shard', _('Shard')),
-            ('owner', _('Owner')), ('lessee', _('Lessee'))]
+            ('owner', _('Owner')), ('lessee', _('Lessee')),
+            ('pool_project_id', _('Project of the pool')),
+            ('project_id', _('Project'))]
 
 
 class Reservations(_ProjectForm):

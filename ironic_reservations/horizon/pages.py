@@ -18,6 +18,9 @@ from ironic_reservations import sdk
 from ironic_reservations.horizon import api
 from ironic_reservations.horizon import forms
 
+# Keys of capacity rows whose values are project IDs.
+_PROJECTS = 'owner', 'lessee', 'pool_project_id', 'project_id'
+
 
 class Page(views.HorizonTemplateView):
     """A page of either panel.
@@ -79,9 +82,9 @@ class Page(views.HorizonTemplateView):
             ``heading``.
         """
         projects = api.read_project_names(self.request, (
-            row.get(key) for row in rows for key in ('owner', 'lessee')))
+            row.get(key) for row in rows for key in _PROJECTS))
         rows = [{**row, **{key: projects.get(row[key], row[key])
-                           for key in ('owner', 'lessee') if key in row}}
+                           for key in _PROJECTS if key in row}}
                 for row in rows]
         return [{**row, 'heading': row[by]} for row in rows] if by else rows
 

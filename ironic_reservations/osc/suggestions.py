@@ -204,8 +204,10 @@ def report_empty(cmd: command.Command, rows: Iterable[Any], plural: str,
 def _suggest_name(cmd: command.Command, kind: str, name: str,
                   **kwargs: Any) -> str:
     with _ignore_errors():
-        similar = names.find_closest(kind, name,
-                                     _read_names(cmd, kind, **kwargs))
+        existing = _read_names(cmd, kind, **kwargs)
+        similar = names.find_closest(kind, name, existing)
+        if not similar and kind in names.KEYS and 0 < len(existing) <= _FEW:
+            return f' (existing: {", ".join(sorted(existing))})'
         if similar and names.fold_name(
                 kind, similar) != names.fold_name(kind, name):
             return f' (did you mean {similar}?)'

@@ -189,6 +189,11 @@ def test_pages_lead_to_the_cordon_of_their_node(admin, cloud, fault):
     admin.follow('link', 'Cordon this node')
     assert nodes_in_form(page) == 'gold-1'
     assert 'RMA-7' in admin.main.inner_text()
+    admin.open('reservations/')
+    admin.follow('link', 'gold-1')
+    admin.follow('link', 'Who had this node')
+    admin.follow('link', 'Cordon this node')
+    assert nodes_in_form(page) == 'gold-1'
     pool = cloud.admin.baremetal_reservations.create_pool(
         cloud.projects['team-a'], 1, {'candidate_nodes': ['gold-1', 'gold-2',
                                                           'gold-3']})
