@@ -96,6 +96,7 @@ def list_modules():
         if path.is_file() and '__pycache__' not in path.parts}
 
 
+@pytest.mark.long
 def test_wheel_contains_the_tree(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist()
