@@ -608,6 +608,8 @@ def test_nothing_to_list(cli, args, message):
     ('capacity --shard cli-sard --conductor-group x --map',
      'No nodes found with conductor group x, shard cli-sard (did you mean '
      'cli-shard?).'),
+    ('capacity --resource-class gold',
+     f'No nodes found with resource class gold (existing: {CLASS}).'),
     ('host list --host hots-3',
      'No compute hosts found with host hots-3 (did you mean host-3?).'),
 ])

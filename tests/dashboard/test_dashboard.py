@@ -70,7 +70,7 @@ def test_capacity_at_a_glance(admin, cloud):
 
 @pytest.mark.parametrize(('by', 'name'), [
     ('Resource class', 'baremetal.gold'), ('rack', 'r1'), ('Shard', 'east'),
-    ('Owner', 'none'), ('Project', 'team-b'), ('Project of the pool', 'team')])
+    ('Owner', 'none'), ('Project', 'team-b'), ('Project of the pool', 'none')])
 def test_capacity_is_summed(admin, by, name):
     page = admin.open()
     page.get_by_label('Group by').select_option(by)
