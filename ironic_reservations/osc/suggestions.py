@@ -206,8 +206,9 @@ def _suggest_name(cmd: command.Command, kind: str, name: str,
     with _ignore_errors():
         existing = _read_names(cmd, kind, **kwargs)
         similar = names.find_closest(kind, name, existing)
-        if not similar and kind in names.KEYS and 0 < len(existing) <= _FEW:
-            return f' (existing: {", ".join(sorted(existing))})'
+        if not similar and kind in names.KEYS:
+            few_names = _join_few(existing)
+            return f' (existing: {few_names})' if few_names else ''
         if similar and names.fold_name(
                 kind, similar) != names.fold_name(kind, name):
             return f' (did you mean {similar}?)'
@@ -252,8 +253,14 @@ def _format_hint(similar: str | None, existing: set[str],
     """Return a sentence with the closest name, or with a few names."""
     if similar:
         return f' Did you mean {similar}?'
-    return (f' Known: {", ".join(sorted(existing))}.'
-            if 0 < len(existing) <= few else '')
+    few_names = _join_few(existing, few)
+    return '' if few_names is None else f' Known: {few_names}.'
+
+
+def _join_few(existing: set[str], few: int = _FEW) -> str | None:
+    """Return names as text; None for no names, or more than a few."""
+    return (', '.join(sorted(existing))
+            if 0 < len(existing) <= few else None)
 
 
 def list_group_keys(body: client.Data) -> list[str]:
