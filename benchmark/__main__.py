@@ -62,8 +62,8 @@ POOLED, PROJECTS = (0, 0.01, 0.5), ('project of the pool', 'another project')
 #: Number of comparisons of several holds with one group, per round.
 PAIRS = 8
 
-#: Number of times, per round, that holds are requested at once.
-STARTS = 20
+#: Numbers of holds that are requested at once, and how often per round.
+AT_ONCE, STARTS = {'one hold': 1, 'five holds at once': 5}, 20
 
 #: Values of ``innodb_flush_log_at_trx_commit``, the default first.
 FLUSHES = 1, 2, 0
@@ -203,7 +203,7 @@ class Measures:
 
     def at_once(self):
         """Clients request one hold each, at the same moment."""
-        for number, name in (1, 'one hold'), (5, 'five holds at once'):
+        for name, number in AT_ONCE.items():
             results = [self._run(self._holding(), 1, number)
                        for _ in range(STARTS)]
             self._tell(f'{name}, average', 1000 * statistics.mean(
@@ -434,7 +434,7 @@ def show(output, note, sizes, figures):
     show_table('rates', 'Eight clients: calls per second', 0, dict.fromkeys(
         ('bare floor rate', 'floor rate', 'hold rate')))
     show_table('at-once', 'Holds at once: milliseconds', 1, dict.fromkeys(
-        f'{name}, {what}' for name in ('one hold', 'five holds at once')
+        f'{name}, {what}' for name in AT_ONCE
         for what in ('average', 'slowest')))
     show_table(
         'flushed', 'By innodb_flush_log_at_trx_commit: milliseconds with one '
